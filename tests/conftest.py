@@ -1,0 +1,21 @@
+"""Shared by all tests: GPU tests are left out where no card is, and no test reads the user's DGEN_ variables."""
+
+from __future__ import annotations
+
+import os
+
+import pytest
+
+for _name in [name for name in os.environ if name.startswith("DGEN_")]:
+    del os.environ[_name]
+
+
+def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
+    import torch
+
+    if torch.cuda.is_available():
+        return
+    gpu = [item for item in items if item.get_closest_marker("gpu")]
+    if gpu:
+        config.hook.pytest_deselected(items=gpu)
+        items[:] = [item for item in items if not item.get_closest_marker("gpu")]
