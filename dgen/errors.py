@@ -1,0 +1,50 @@
+"""Every failure that a user can meet, as data: what went wrong, what to try next, which exit code.
+
+Knows nothing else of dgen and imports the standard library alone, so that any room may raise one.
+"""
+
+from __future__ import annotations
+
+
+class DgenError(Exception):
+    """A failure with one line of cause and one line of advice.
+
+    Args:
+        message: one line that names the offending value.
+        hint: the next thing to try; empty when there is none.
+    """
+
+    exit_code = 1
+
+    def __init__(self, message: str, *, hint: str = "") -> None:
+        super().__init__(message)
+        self.message = message
+        self.hint = hint
+
+
+class UsageError(DgenError):
+    """The command line or the input is not usable as given."""
+
+    exit_code = 2
+
+
+class SettingsError(UsageError):
+    """A setting is unknown, of the wrong type, or out of range."""
+
+
+class ContextError(UsageError):
+    """Prompt and canvases do not fit the model's context; raised before any work starts."""
+
+
+class CheckpointError(DgenError):
+    """A checkpoint can't be found, read, trusted or held in memory."""
+
+    exit_code = 3
+
+
+class NumericalError(DgenError):
+    """The model returned logits that define no distribution (NaN, or no finite entry)."""
+
+
+class OutputError(DgenError):
+    """Output can't be written."""

@@ -1,0 +1,300 @@
+"""What a run and one of its requests may set, and where each value came from.
+
+Layers, later ones winning: built-in defaults < the checkpoint's generation_config.json < a `--config` preset <
+`DGEN_*` < flags. Pure data and parsing on the standard library: reads no file and no environment by itself
+(`preset` and `environment_layer` are called by whoever owns those), and knows no model.
+"""
+
+from __future__ import annotations
+
+import math
+import tomllib
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from dgen.errors import SettingsError
+
+ENV_PREFIX = "DGEN_"
+FLAG = "flag"
+"""Source of a layer of command-line flags: each value then names its own flag."""
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """How one setting is written, checked and explained; `parse` takes text or a typed value."""
+
+    parse: Callable[[Any], Any]
+    help: str
+    scope: str = "request"
+
+
+def _number(kind: type, low: float, high: float = math.inf, *, low_open: bool = False) -> Callable[[Any], Any]:
+    def parse(value: Any) -> Any:
+        if isinstance(value, bool):
+            raise ValueError(f"must be {_kind_name(kind)}")
+        if isinstance(value, str):
+            try:
+                value = kind(value.strip())
+            except ValueError:
+                raise ValueError(f"must be {_kind_name(kind)}") from None
+        if kind is int and isinstance(value, float):
+            if not value.is_integer():
+                raise ValueError("must be a whole number")
+            value = int(value)
+        if not isinstance(value, (int, float)):
+            raise ValueError(f"must be {_kind_name(kind)}")
+        if not math.isfinite(value) or value < low or value > high or (low_open and value == low):
+            opening = ">" if low_open else ">="
+            limit = f"{opening} {low:g}" + ("" if math.isinf(high) else f" and <= {high:g}")
+            raise ValueError(f"must be {_kind_name(kind)} {limit}")
+        return kind(value)
+
+    return parse
+
+
+def _kind_name(kind: type) -> str:
+    return "a whole number" if kind is int else "a number"
+
+
+def _flag(value: Any) -> bool:
+    if isinstance(value, bool):
+        return value
+    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    if isinstance(value, str) and value.strip().lower() in words:
+        return words[value.strip().lower()]
+    raise ValueError("must be true or false")
+
+
+def _choice(*names: str) -> Callable[[Any], str]:
+    def parse(value: Any) -> str:
+        if value not in names:
+            raise ValueError(f"must be one of {', '.join(names)}")
+        return str(value)
+
+    return parse
+
+
+def _text(value: Any) -> str:
+    if not isinstance(value, str) or not value:
+        raise ValueError("must be a non-empty text")
+    return value
+
+
+def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def parse_optional(value: Any) -> Any:
+        return None if value is None or value == "none" else parse(value)
+
+    return parse_optional
+
+
+def _stops(value: Any) -> tuple[str, ...]:
+    items = [value] if isinstance(value, str) else value
+    if not isinstance(items, Sequence) or not all(isinstance(item, str) and item for item in items):
+        raise ValueError("must be one or more non-empty texts")
+    return tuple(items)
+
+
+def _ids(value: Any) -> tuple[int, ...]:
+    items = [part for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+    if not isinstance(items, Sequence):
+        raise ValueError("must be token ids, for example 5,9")
+    try:
+        return tuple(dict.fromkeys(_number(int, 0)(item) for item in items))
+    except ValueError:
+        raise ValueError("must be token ids, for example 5,9") from None
+
+
+@dataclass(frozen=True, slots=True)
+class Settings:
+    """Every setting with its built-in default; temperatures and bounds as in transformers' generation config."""
+
+    max_tokens: int = 256
+    steps: int = 48
+    entropy_bound: float = 0.1
+    t_min: float = 0.4
+    t_max: float = 0.8
+    stability: int = 1
+    confidence: float = 0.005
+    top_k: int = 0
+    top_p: float = 1.0
+    greedy: bool = False
+    seed: int | None = None
+    stop: tuple[str, ...] = ()
+    think: bool = False
+    logprobs: int | None = None
+    logprob_ids: tuple[int, ...] = ()
+    logprobs_of: str = "tempered"
+    model: str = "builtin"
+    revision: str | None = None
+    device: str = "auto"
+    dtype: str = "auto"
+    offline: bool = False
+    kernel: str = "auto"
+
+
+MAX_SEED = 2**63 - 1
+MAX_TOP_LOGPROBS = 1024
+
+SETTINGS: Mapping[str, Setting] = {
+    "max_tokens": Setting(_number(int, 1), "Emit at most this many tokens, exactly."),
+    "steps": Setting(_number(int, 1), "Most denoising steps a canvas."),
+    "entropy_bound": Setting(_number(float, 0), "Accept positions by rising entropy up to this sum, in nats."),
+    "t_min": Setting(_number(float, 0), "Temperature that the schedule runs towards."),
+    "t_max": Setting(_number(float, 0), "Temperature of the first step."),
+    "stability": Setting(_number(int, 0, 64), "Earlier argmax canvases that must equal the current one."),
+    "confidence": Setting(_number(float, 0), "A canvas is confident below this mean entropy, in nats."),
+    "top_k": Setting(_number(int, 0), "Sample from the k likeliest tokens only; 0 is off."),
+    "top_p": Setting(_number(float, 0, 1, low_open=True), "Sample from the smallest set of this mass; 1 is off."),
+    "greedy": Setting(_flag, "Temperature 0 at every step: draw the likeliest token."),
+    "seed": Setting(_optional(_number(int, 0, MAX_SEED)), "Seed of all noise; drawn and reported when not given."),
+    "stop": Setting(_stops, "End the answer before this text (repeatable)."),
+    "think": Setting(_flag, "Let the model think first; its thoughts go to stderr."),
+    "logprobs": Setting(
+        _optional(_number(int, 0, MAX_TOP_LOGPROBS)), "Report log-probabilities, with the K likeliest tokens."
+    ),
+    "logprob_ids": Setting(_ids, "Report the log-probabilities of these token ids too, for example 5,9."),
+    "logprobs_of": Setting(_choice("tempered", "raw"), "Distribution of the log-probabilities: tempered or raw (T = 1)."),
+    "model": Setting(_text, "builtin, a folder, or a hub name.", "run"),
+    "revision": Setting(_optional(_text), "Branch, tag or commit of a hub model.", "run"),
+    "device": Setting(_text, "auto, cpu, cuda or cuda:N.", "run"),
+    "dtype": Setting(_text, "auto, float32 or bfloat16.", "run"),
+    "offline": Setting(_flag, "Never use the network; hub models must be cached.", "run"),
+    "kernel": Setting(_choice("auto", "triton", "torch"), "Sampler implementation.", "run"),
+}
+
+
+@dataclass(frozen=True, slots=True)
+class Layer:
+    """Raw values from one source; `source` is what `Resolved.sources` will say."""
+
+    source: str
+    values: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class Resolved:
+    """Settings and, for each name, the source of its value."""
+
+    settings: Settings
+    sources: Mapping[str, str] = field(default_factory=dict)
+
+    def request_settings(self) -> dict[str, Any]:
+        """The settings that shape a request's tokens, by name, ready for JSON."""
+        names = [name for name, setting in SETTINGS.items() if setting.scope == "request"]
+        values = {name: getattr(self.settings, name) for name in names}
+        return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
+
+
+def resolve(layers: Iterable[Layer]) -> Resolved:
+    """Merge layers, later ones winning, over the built-in defaults.
+
+    Raises:
+        SettingsError: unknown name, wrong type, out of range, or values that contradict each other; the message
+            names the value and its source.
+    """
+    values = {f.name: f.default for f in fields(Settings)}
+    sources = dict.fromkeys(values, "default")
+    depth = dict.fromkeys(values, 0)
+    for level, layer in enumerate(layers, start=1):
+        for name, raw in layer.values.items():
+            source = f"--{name.replace('_', '-')}" if layer.source == FLAG else layer.source
+            values[name] = _parse(name, raw, source)
+            sources[name], depth[name] = source, level
+    _check_together(values, sources, depth)
+    return Resolved(Settings(**values), sources)
+
+
+def _parse(name: str, raw: Any, source: str) -> Any:
+    if name not in SETTINGS:
+        raise SettingsError(f"unknown setting '{name}' ({source})", hint=_nearest(name))
+    try:
+        return SETTINGS[name].parse(raw)
+    except ValueError as error:
+        raise SettingsError(f"{name} {error}, not {raw!r} ({source})", hint=SETTINGS[name].help) from None
+
+
+def _nearest(name: str) -> str:
+    import difflib
+
+    close = difflib.get_close_matches(name, SETTINGS, n=1)
+    return f"Did you mean '{close[0]}'?" if close else f"Known settings: {', '.join(SETTINGS)}."
+
+
+def _check_together(values: dict[str, Any], sources: dict[str, str], depth: dict[str, int]) -> None:
+    if values["greedy"]:
+        for name in ("t_min", "t_max"):
+            # A temperature from the same or a later layer is a contradiction; an earlier one is just overridden.
+            if depth[name] >= depth["greedy"] and values[name] != 0:
+                raise SettingsError(
+                    f"greedy is temperature 0, but {name} is {values[name]:g} ({sources[name]})",
+                    hint=f"Leave out one of greedy and {name}.",
+                )
+            values[name], sources[name] = 0.0, f"greedy ({sources['greedy']})"
+    if values["t_min"] > values["t_max"]:
+        raise SettingsError(
+            f"t_min {values['t_min']:g} ({sources['t_min']}) is above t_max {values['t_max']:g} ({sources['t_max']})",
+            hint="The temperature falls from t_max to t_min: set both, or raise t_max.",
+        )
+    if values["logprob_ids"] and values["logprobs"] is None:
+        values["logprobs"], sources["logprobs"] = 0, f"logprob_ids ({sources['logprob_ids']})"
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """The settings among `environ`: DGEN_MAX_TOKENS=64 sets max_tokens. DGEN_CONFIG names a preset, not a setting.
+
+    Raises:
+        SettingsError: a DGEN_ variable that names no setting.
+    """
+    values = {}
+    for key, value in environ.items():
+        if not key.startswith(ENV_PREFIX) or key == ENV_PREFIX + "CONFIG":
+            continue
+        name = key.removeprefix(ENV_PREFIX).lower()
+        if name not in SETTINGS:
+            raise SettingsError(f"unknown setting in the environment: {key}", hint=_nearest(name))
+        values[name] = value
+    return Layer("environment", values)
+
+
+def assignments_layer(assignments: Sequence[str]) -> Layer:
+    """The values of repeated `--set key=value` flags."""
+    values = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise SettingsError(f"--set takes key=value, not '{assignment}'", hint="For example: --set steps=24")
+        values[name.strip().replace("-", "_")] = value
+    return Layer("--set", values)
+
+
+def preset_names() -> list[str]:
+    """The presets that ship with dgen."""
+    return sorted(path.stem for path in _presets_folder().glob("*.toml"))
+
+
+def preset(name_or_path: str) -> Layer:
+    """Read a preset: the name of a shipped one (`careful`), or the path of a TOML file of settings.
+
+    Raises:
+        SettingsError: no such preset, or the file is no flat TOML table.
+    """
+    path = Path(name_or_path)
+    if path.suffix != ".toml" and "/" not in name_or_path:
+        path = _presets_folder() / f"{name_or_path}.toml"
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(
+            f"no preset or file '{name_or_path}'", hint=f"Presets: {', '.join(preset_names())}; or a path ending in .toml."
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(f"can't read settings from '{name_or_path}': {error}", hint="It must be a TOML file.") from None
+    return Layer(f"config {name_or_path}", values)
+
+
+def _presets_folder() -> Path:
+    # In a wheel the presets lie inside the package; in a checkout, in the configs/ folder beside it.
+    packaged = Path(__file__).parent / "configs"
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "configs"
