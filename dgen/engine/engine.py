@@ -1,0 +1,291 @@
+"""The loop: admit, prefill, denoise until converged, stash, emit, commit, next canvas.
+
+Takes Requests, yields events, knows only ids: it never prints and never decodes. Requests share denoising steps
+but nothing else; each converges, ends and fails on its own. A consumer may call `stop` on a Converged event (stop
+strings are text, hence not the engine's) and `interrupt` at any time; both act before the next step.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
+
+import torch
+
+from dgen.denoiser.base import Denoiser
+from dgen.engine.canvas import CanvasState
+from dgen.engine.events import (
+    Committed,
+    Completion,
+    Converged,
+    ConvergedBy,
+    Denoised,
+    Emitted,
+    Event,
+    Finished,
+    FinishReason,
+    Prefilled,
+)
+from dgen.engine.request import Request
+from dgen.engine.stash import Converging, stash_logprobs
+from dgen.engine.step import StepResult, StepView, denoising_step, read_back
+from dgen.errors import ContextError, DgenError, NumericalError, SettingsError
+from dgen.sampler import SamplerKernels
+
+
+@dataclass(slots=True)
+class _Job:
+    """A running request and what it has reached."""
+
+    index: int
+    request: Request
+    slot: int
+    canvas: int = 0
+    step: int = 0
+    tokens: list[Emitted] = field(default_factory=list)
+    steps: list[int] = field(default_factory=list)
+    converged_by: list[ConvergedBy] = field(default_factory=list)
+
+
+class Engine:
+    """Runs requests on a denoiser's slots.
+
+    Args:
+        denoiser: turns canvases into logits; the engine owns its slots while `run` is active.
+        kernels: the sampler's implementation.
+    """
+
+    def __init__(self, denoiser: Denoiser, kernels: SamplerKernels) -> None:
+        self.denoiser = denoiser
+        self._kernels = kernels
+        self._state = CanvasState(denoiser.num_slots, denoiser.canvas_len, denoiser.vocab_size, denoiser.device)
+        self._stops: dict[int, int] = {}
+        self._interrupted = False
+
+    def check(self, request: Request) -> None:
+        """Refuse a request that can't be run, before any work.
+
+        Raises:
+            ContextError: prompt and canvases exceed the model's positions.
+            SettingsError: an id outside the vocabulary, or an empty prompt.
+        """
+        canvas_len = self.denoiser.canvas_len
+        canvases = -(-request.max_tokens // canvas_len)
+        need = len(request.prompt_ids) + canvases * canvas_len
+        if need > self.denoiser.max_context:
+            room = (self.denoiser.max_context - len(request.prompt_ids)) // canvas_len * canvas_len
+            hint = f"Set --max-tokens to at most {room}." if room > 0 else "Shorten the prompt."
+            raise ContextError(
+                f"{len(request.prompt_ids)} prompt tokens and {canvases} canvases of {canvas_len} make {need} "
+                f"positions; the model has {self.denoiser.max_context}",
+                hint=hint,
+            )
+        if not request.prompt_ids:
+            raise SettingsError("the prompt has no tokens", hint="Give at least one token.")
+        for name in ("prompt_ids", "logprob_ids", "seed_canvas"):
+            self._check_ids(name, getattr(request, name))
+        self._check_ids("pins", request.pins.values())
+
+    def _check_ids(self, name: str, ids: Iterable[int]) -> None:
+        for token_id in ids:
+            if not 0 <= token_id < self.denoiser.vocab_size:
+                raise SettingsError(
+                    f"{name}: {token_id} is no token id", hint=f"Ids run from 0 to {self.denoiser.vocab_size - 1}."
+                )
+
+    def stop(self, index: int, kept: int) -> None:
+        """End request `index` with reason "stop", keeping its first `kept` emitted tokens."""
+        self._stops[index] = kept
+
+    def interrupt(self) -> None:
+        """End every running request before its next step, with reason "interrupted"; safe in a signal handler."""
+        self._interrupted = True
+
+    def run(self, requests: Iterable[Request]) -> Iterator[Event]:
+        """Run requests to their end, as many at a time as there are slots, yielding events as they happen.
+
+        A request that can't be run or that fails ends in a Finished event with reason "error"; the others go on.
+        """
+        self._stops.clear()
+        self._interrupted = False
+        waiting = iter(enumerate(requests))
+        free = list(range(self.denoiser.num_slots))[::-1]
+        running: dict[int, _Job] = {}
+        try:
+            while True:
+                while free and not self._interrupted and (next_one := next(waiting, None)) is not None:
+                    job = _Job(*next_one, slot=free.pop())
+                    running[job.slot] = job
+                    yield from self._admit(job, running, free)
+                if not running:
+                    return
+                if self._interrupted:
+                    for job in list(running.values()):
+                        yield self._finish(job, "interrupted", running, free)
+                    return
+                yield from self._step(running, free)
+        finally:
+            for slot in running:
+                self.denoiser.release(slot)
+
+    def _admit(self, job: _Job, running: dict[int, _Job], free: list[int]) -> Iterator[Event]:
+        try:
+            self.check(job.request)
+            self.denoiser.prefill(
+                job.slot, torch.tensor(job.request.prompt_ids, dtype=torch.int64, device=self.denoiser.device)
+            )
+        except DgenError as error:
+            yield self._finish(job, "error", running, free, error)
+            return
+        self._state.admit(job.slot, job.request)
+        yield Prefilled(job.index, job.slot, len(job.request.prompt_ids))
+
+    def _step(self, running: dict[int, _Job], free: list[int]) -> Iterator[Event]:
+        jobs = list(running.values())
+        filtered = any(job.request.top_k > 0 or job.request.top_p < 1 for job in jobs)
+        slots = [job.slot for job in jobs]
+        result = denoising_step(self._state, self.denoiser, self._kernels, slots, filtered=filtered)
+        seen = read_back(result)
+        going_on, converging, failed = _sort_out(jobs, seen)
+        for job, error in failed:
+            yield self._finish(job, "error", running, free, error)
+        # Before anything is yielded: a consumer may take its time, and the card need not wait for it.
+        self._condition(result, jobs, going_on)
+        cuts = {row: _cut(jobs[row], seen[row].argmax) for row in converging}
+        logprobs = stash_logprobs(
+            self._kernels,
+            result,
+            self.denoiser.canvas_len,
+            [Converging(row, jobs[row].request, len(cuts[row][0])) for row in converging],
+        )
+        for row in sorted([*going_on, *converging]):
+            job = jobs[row]
+            job.step += 1
+            yield Denoised(
+                job.index,
+                job.canvas,
+                job.step - 1,
+                seen[row].temperature,
+                seen[row].mean_entropy,
+                seen[row].accepted,
+                seen[row].argmax,
+                seen[row].entropy,
+            )
+            if row in cuts:
+                ids, reason = cuts[row]
+                rows = logprobs.get(row)
+                tokens = tuple(
+                    Emitted(
+                        token_id,
+                        len(job.tokens) + p,
+                        job.canvas,
+                        job.step - 1,
+                        seen[row].temperature,
+                        seen[row].entropy[p],
+                        *((rows[p].logprob, rows[p].rank, rows[p].top, rows[p].asked) if rows else ()),
+                    )
+                    for p, token_id in enumerate(ids)
+                )
+                yield from self._converge(job, tokens, reason, seen[row].confident, running, free)
+
+    def _condition(self, result: StepResult, jobs: Sequence[_Job], going_on: Sequence[int]) -> None:
+        """Hand the step's distribution to the denoiser for the slots that take another step."""
+        if not going_on:
+            return
+        slots = [jobs[row].slot for row in going_on]
+        logits, probs, temps = result.logits, result.probs, result.temps
+        if len(going_on) < len(jobs):
+            rows = torch.tensor(going_on, device=self.denoiser.device)
+            shape = (len(jobs), self.denoiser.canvas_len, -1)
+            logits = logits.view(shape)[rows].flatten(0, 1)
+            probs = None if probs is None else probs.view(shape)[rows].flatten(0, 1)
+            temps = temps[rows]
+        pinned = self._state.pinned[torch.tensor(slots, device=self.denoiser.device)]
+        self.denoiser.condition(slots, logits, temps, probs, pinned)
+
+    def _converge(
+        self,
+        job: _Job,
+        tokens: tuple[Emitted, ...],
+        reason: FinishReason | None,
+        confident: bool,
+        running: dict[int, _Job],
+        free: list[int],
+    ) -> Iterator[Event]:
+        converged_by: ConvergedBy = "confidence" if confident else "steps"
+        job.tokens.extend(tokens)
+        job.steps.append(job.step)
+        job.converged_by.append(converged_by)
+        steps, job.step = job.step, 0
+        yield Converged(job.index, job.canvas, steps, converged_by, tokens)
+        if job.index in self._stops:
+            del job.tokens[self._stops.pop(job.index) :]
+            reason = "stop"
+        if reason is not None:
+            yield self._finish(job, reason, running, free)
+            return
+        if self._interrupted:
+            return  # `run` ends the request; a commit would only delay it
+        self.denoiser.commit(job.slot, self._state.argmax[job.slot])
+        yield Committed(job.index, job.canvas)
+        job.canvas += 1
+        self._state.begin_canvas(job.slot, job.request, job.canvas)
+
+    def _finish(
+        self,
+        job: _Job,
+        reason: FinishReason,
+        running: dict[int, _Job],
+        free: list[int],
+        error: DgenError | None = None,
+    ) -> Finished:
+        del running[job.slot]
+        self.denoiser.release(job.slot)
+        free.append(job.slot)
+        completion = Completion(
+            index=job.index,
+            tokens=tuple(job.tokens),
+            finish_reason=reason,
+            prompt_tokens=len(job.request.prompt_ids),
+            steps=tuple([*job.steps, job.step] if job.step else job.steps),
+            converged_by=tuple(job.converged_by),
+            seed=job.request.seed,
+            error=error.message if error else None,
+            error_hint=error.hint if error else "",
+        )
+        return Finished(job.index, completion)
+
+
+def _sort_out(
+    jobs: Sequence[_Job], seen: Sequence[StepView]
+) -> tuple[list[int], list[int], list[tuple[_Job, NumericalError]]]:
+    """Rows that take another step, rows that converged at this one, and requests whose logits are broken."""
+    going_on, converging, failed = [], [], []
+    for row, (job, found) in enumerate(zip(jobs, seen, strict=True)):
+        broken = next((p for p, entropy in enumerate(found.entropy) if entropy != entropy), None)
+        if broken is not None:
+            where = f"canvas {job.canvas}, step {job.step}, position {broken}"
+            failed.append(
+                (
+                    job,
+                    NumericalError(
+                        f"the model's logits are not a distribution (NaN or nothing finite) at {where}",
+                        hint="Try --dtype float32, or check the checkpoint.",
+                    ),
+                )
+            )
+        elif found.confident or job.step + 1 == job.request.steps:
+            converging.append(row)
+        else:
+            going_on.append(row)
+    return going_on, converging, failed
+
+
+def _cut(job: _Job, argmax: Sequence[int]) -> tuple[Sequence[int], FinishReason | None]:
+    """What a converged canvas emits (up to and with the first EOS, within the budget) and whether that is the end."""
+    budget = job.request.max_tokens - len(job.tokens)
+    for position, token_id in enumerate(argmax[:budget]):
+        if token_id in job.request.eos_ids:
+            return argmax[: position + 1], "eos"
+    ids = argmax[:budget]
+    return ids, "length" if len(ids) == budget else None

@@ -1,0 +1,146 @@
+"""One denoising step of some slots: logits -> row statistics -> accept/renoise -> converged.
+
+Pure tensor work on a CanvasState and a Denoiser; decides nothing about requests. The law is the loop of
+transformers' `DiffusionGemmaGenerationMixin._denoising_step`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import torch
+
+from dgen.denoiser.base import Denoiser
+from dgen.engine.canvas import CanvasState
+from dgen.sampler import SamplerKernels, entropy_bound
+from dgen.sampler.filters import filter_logits
+from dgen.sampler.noise import Purpose, random_ids
+
+
+@dataclass(slots=True)
+class StepResult:
+    """What one step found for m slots.
+
+    raw and sampled logits are [m * canvas_len, vocab] (one tensor where no filter is on), each with the softcap
+    that is still to be applied to it, temps fp32 [m],
+    entropy fp32 [m, canvas_len], mean_entropy fp32 [m], argmax int64 and accepted bool [m, canvas_len],
+    confident (stable and confident) bool [m]. A NaN in `entropy` marks a row that defines no distribution.
+    """
+
+    raw_logits: torch.Tensor
+    raw_softcap: float | None
+    logits: torch.Tensor
+    softcap: float | None
+    probs: torch.Tensor | None
+    temps: torch.Tensor
+    entropy: torch.Tensor
+    mean_entropy: torch.Tensor
+    argmax: torch.Tensor
+    accepted: torch.Tensor
+    confident: torch.Tensor
+
+
+@torch.inference_mode()
+def denoising_step(
+    state: CanvasState, denoiser: Denoiser, kernels: SamplerKernels, slots: Sequence[int], *, filtered: bool
+) -> StepResult:
+    """Denoise the canvases of `slots` once and advance their rows of `state`.
+
+    Args:
+        filtered: whether any of the slots has top_k or top_p on (known on the host, so nothing is read back).
+    """
+    rows = torch.tensor(slots, device=state.device)
+    steps, step = state.steps[rows], state.step[rows]
+    raw_logits = denoiser.denoise(slots, state.ids[rows])
+    temps = entropy_bound.temperature(state.t_min[rows], state.t_span[rows], steps, steps - step)
+    logits, softcap = raw_logits, denoiser.softcap
+    if filtered:
+        if softcap is not None:
+            logits, softcap = softcap * torch.tanh(logits.float() / softcap), None
+        logits = filter_logits(
+            logits, temps, state.canvas_len, top_k=state.top_k[rows], top_p=state.top_p[rows]
+        )
+    argmax, draw, entropy, probs = kernels.row_stats(
+        logits,
+        temps,
+        state.canvas_len,
+        0,
+        denoiser.probs_dtype,
+        softcap=softcap,
+        row_seeds=state.seeds[rows],
+        canvases=state.canvas[rows],
+        steps=step,
+    )
+    shape = (len(slots), state.canvas_len)
+    argmax, draw, entropy = argmax.view(shape), draw.view(shape), entropy.view(shape)
+    accepted, mean_entropy, confident = _update(state, rows, argmax, draw, entropy)
+    return StepResult(
+        raw_logits,
+        denoiser.softcap,
+        logits,
+        softcap,
+        probs,
+        temps,
+        entropy,
+        mean_entropy,
+        state.argmax[rows],
+        accepted,
+        confident,
+    )
+
+
+def _update(
+    state: CanvasState, rows: torch.Tensor, argmax: torch.Tensor, draw: torch.Tensor, entropy: torch.Tensor
+) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+    """Accept, renoise, judge and advance: (accepted [m, canvas_len], mean entropy [m], stable and confident [m])."""
+    pinned, pin_ids = state.pinned[rows], state.pin_ids[rows]
+    accepted = entropy_bound.accept(entropy, state.bound[rows], pinned)
+    noise = random_ids(
+        state.seeds[rows],
+        state.canvas[rows],
+        state.step[rows],
+        canvas_len=state.canvas_len,
+        vocab_size=state.vocab_size,
+        purpose=Purpose.RENOISE,
+    )
+    state.ids[rows] = entropy_bound.renoise(accepted, draw, noise, pinned, pin_ids)
+    argmax = torch.where(pinned, pin_ids, argmax)
+    history = state.history[rows]
+    stable = entropy_bound.is_stable(argmax, history, state.seen[rows], state.stability[rows])
+    confident = entropy_bound.is_confident(entropy, state.confidence[rows], pinned)
+    state.history[rows] = entropy_bound.remember(argmax, history)
+    state.seen[rows] += 1
+    state.step[rows] += 1
+    state.argmax[rows] = argmax
+    return accepted, entropy_bound.mean_entropy(entropy, pinned), stable & confident
+
+
+@dataclass(frozen=True, slots=True)
+class StepView:
+    """What the host sees of one slot after a step; fields as in StepResult."""
+
+    entropy: tuple[float, ...]
+    argmax: tuple[int, ...]
+    accepted: tuple[bool, ...]
+    mean_entropy: float
+    temperature: float
+    confident: bool
+
+
+def read_back(result: StepResult) -> list[StepView]:
+    """The one device-to-host copy of a step; doubles hold ids and fp32 values exactly."""
+    per_slot = torch.stack([result.mean_entropy, result.temps, result.confident], dim=1)
+    packed = torch.cat([result.entropy, result.argmax.double(), result.accepted, per_slot], dim=1)
+    n = result.entropy.shape[1]
+    return [
+        StepView(
+            tuple(row[:n]),
+            tuple(int(token_id) for token_id in row[n : 2 * n]),
+            tuple(flag != 0 for flag in row[2 * n : 3 * n]),
+            row[3 * n],
+            row[3 * n + 1],
+            row[3 * n + 2] != 0,
+        )
+        for row in packed.tolist()
+    ]
