@@ -1,0 +1,42 @@
+"""The command line's table of contents; each command lives in a file of its own and imports its engine when run."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+import typer
+
+from dgen._version import __version__
+from dgen.cli.bench import bench
+from dgen.cli.generate import generate
+from dgen.cli.schema import schema
+
+app = typer.Typer(
+    name="dgen",
+    help="Diffusion text generation: denoise whole canvases of tokens, stream them, keep exact log-probabilities.",
+    epilog='Try: dgen generate --prompt "Tell me a story about a brave fox."',
+    no_args_is_help=True,
+    pretty_exceptions_enable=False,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+
+def _print_version(asked: bool) -> None:
+    if asked:
+        typer.echo(f"dgen {__version__}")
+        raise typer.Exit
+
+
+@app.callback()
+def _root(
+    version: Annotated[
+        bool, typer.Option("--version", help="Print the version and exit.", callback=_print_version, is_eager=True)
+    ] = False,
+) -> None:
+    del version
+
+
+app.command()(generate)
+app.command()(schema)
+app.command()(bench)

@@ -1,0 +1,218 @@
+"""`dgen generate`: one prompt in, committed text or JSON out."""
+
+from __future__ import annotations
+
+import signal
+import sys
+import time
+from collections.abc import Iterator
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Annotated, Any, Literal
+
+import typer
+
+from dgen.cli import options
+from dgen.cli.inputs import read_prompt
+from dgen.cli.progress import Progress
+from dgen.cli.sink import Sink, standard_streams, wants_color
+from dgen.errors import DgenError, SettingsError
+from dgen.settings import Layer, Resolved, resolve
+
+if TYPE_CHECKING:
+    from dgen.generator import Generator, Job
+
+INTERRUPTED = 130
+REAL_MODEL = "google/diffusiongemma-26B-A4B-it"
+FORMATS = ("text", "json", "jsonl")
+
+_INPUT, _OUTPUT = "Prompt", "Output"
+
+
+def generate(
+    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The prompt.", rich_help_panel=_INPUT)] = None,
+    prompt_file: Annotated[
+        str | None, typer.Option("--prompt-file", help="Read it from a file; - is stdin.", rich_help_panel=_INPUT)
+    ] = None,
+    system: Annotated[str | None, typer.Option("--system", help="A system message.", rich_help_panel=_INPUT)] = None,
+    raw: Annotated[
+        bool, typer.Option("--raw", help="Plain text: leave out the chat template.", rich_help_panel=_INPUT)
+    ] = False,
+    max_tokens: options.MaxTokens = None,
+    steps: options.Steps = None,
+    entropy_bound: options.EntropyBound = None,
+    t_min: options.TMin = None,
+    t_max: options.TMax = None,
+    stability: options.Stability = None,
+    confidence: options.Confidence = None,
+    top_k: options.TopK = None,
+    top_p: options.TopP = None,
+    greedy: options.Greedy = None,
+    seed: options.Seed = None,
+    stop: options.Stop = None,
+    think: options.Think = None,
+    logprobs: options.Logprobs = None,
+    logprob_ids: options.LogprobIds = None,
+    logprobs_of: options.LogprobsOf = None,
+    output_format: Annotated[
+        str,
+        typer.Option(
+            "--format", help="text, json (one completion) or jsonl (a line a token).", rich_help_panel=_OUTPUT
+        ),
+    ] = "text",
+    model: options.Model = None,
+    revision: options.Revision = None,
+    device: options.Device = None,
+    dtype: options.DType = None,
+    offline: options.Offline = None,
+    config: options.Config = None,
+    assignments: options.Set = None,
+    no_config: options.NoConfig = False,
+    quiet: options.Quiet = False,
+    verbose: options.Verbose = False,
+    debug: options.Debug = False,
+) -> None:
+    """Generate text from a prompt.
+
+    \b
+    dgen generate --prompt "Tell me a story about a brave fox."
+    dgen generate --prompt "7 + 5" --logprobs 5 --format jsonl | jq .logprob
+    cat notes.txt | dgen generate --prompt "Answer in one line." --seed 7
+    dgen generate --model google/diffusiongemma-26B-A4B-it --prompt-file question.txt
+    """
+    del debug  # read by main, which handles failures
+    layers = options.settings_layers(
+        config,
+        no_config,
+        assignments,
+        # First, so that a temperature flag beside --greedy is seen as a contradiction.
+        greedy=greedy,
+        max_tokens=max_tokens,
+        steps=steps,
+        entropy_bound=entropy_bound,
+        t_min=t_min,
+        t_max=t_max,
+        stability=stability,
+        confidence=confidence,
+        top_k=top_k,
+        top_p=top_p,
+        seed=seed,
+        stop=stop,
+        think=think,
+        logprobs=logprobs,
+        logprob_ids=logprob_ids,
+        logprobs_of=logprobs_of,
+        model=model,
+        revision=revision,
+        device=device,
+        dtype=dtype,
+        offline=offline,
+    )
+    if output_format == "jsonl":
+        # A line a token without its log-probability would be of no use.
+        layers.insert(0, Layer("--format jsonl", {"logprobs": 0}))
+    early = resolve(layers)  # what is wrong with the command line is said before anything is loaded
+    text = read_prompt(prompt, prompt_file)
+    stdout, stderr = standard_streams()
+    sink = Sink(
+        stdout,
+        stderr,
+        format=_format(output_format),
+        quiet=quiet,
+        verbose=verbose,
+        color=wants_color(sys.stderr),
+    )
+    if early.sources["model"] == "default":
+        sink.note(f"Using the built-in demo checkpoint; for the real one: --model {REAL_MODEL}")
+    code = _answer(sink, layers, text, system=system, raw=raw, verbose=verbose)
+    if code:
+        raise typer.Exit(code)
+
+
+def _format(name: str) -> Literal["text", "json", "jsonl"]:
+    if name == "text" or name == "json" or name == "jsonl":
+        return name
+    raise SettingsError(f"--format must be one of {', '.join(FORMATS)}, not '{name}'", hint="The default is text.")
+
+
+def _answer(sink: Sink, layers: list[Layer], text: str, *, system: str | None, raw: bool, verbose: bool) -> int:
+    with Progress(sink) as progress:
+        started = time.perf_counter()
+        progress.update("importing torch and transformers")
+        from dgen.generator import from_layers
+
+        import_seconds = time.perf_counter() - started
+        progress.update("loading the checkpoint")
+        generator = from_layers(layers)
+        job = generator.job(text, system=system, raw=raw)
+        if verbose:
+            for line in _setup_lines(generator, job.resolved, import_seconds):
+                sink.note(line)
+        with _interruptible(generator):
+            _run(sink, progress, generator, job)
+    completion = job.completion
+    assert completion is not None
+    sink.completion(generator.record(job))
+    if verbose or sink.is_text:
+        sink.note(_summary(job))
+    sink.close()
+    if completion.finish_reason == "error":
+        sink.error(DgenError(completion.error or "the request failed", hint=completion.error_hint))
+        return 1
+    return INTERRUPTED if completion.finish_reason == "interrupted" else 0
+
+
+def _run(sink: Sink, progress: Progress, generator: Generator, job: Job) -> None:
+    from dgen.engine.events import Denoised, Prefilled
+    from dgen.output.text import Piece
+
+    progress.update(f"reading the prompt ({len(job.request.prompt_ids)} tokens)")
+    for item in generator.run(job):
+        if isinstance(item, Piece):
+            progress.clear()
+            sink.piece(item)
+        elif isinstance(item, Prefilled):
+            progress.update("denoising")
+        elif isinstance(item, Denoised):
+            accepted = sum(item.accepted)
+            progress.update(
+                f"canvas {item.canvas + 1}, step {item.step + 1}: {accepted}/{len(item.accepted)} accepted, "
+                f"mean entropy {item.mean_entropy:.3f}"
+            )
+
+
+@contextmanager
+def _interruptible(generator: Generator) -> Iterator[None]:
+    """The first Ctrl-C ends the request before its next step and keeps its text; a second one quits at once."""
+
+    def on_interrupt(_number: int, _frame: Any) -> None:
+        generator.engine.interrupt()
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+    before = signal.signal(signal.SIGINT, on_interrupt)
+    try:
+        yield
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
+def _setup_lines(generator: Generator, resolved: Resolved, import_seconds: float) -> Iterator[str]:
+    checkpoint = generator.checkpoint
+    yield f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s"
+    yield (
+        f"model {checkpoint.name} on {checkpoint.device} in {str(checkpoint.dtype).removeprefix('torch.')}, "
+        f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}"
+    )
+    for name, source in resolved.sources.items():
+        yield f"  {name} = {getattr(resolved.settings, name)!r} ({source})"
+
+
+def _summary(job: Job) -> str:
+    completion = job.completion
+    assert completion is not None
+    seconds = job.timing(0.0)["denoise"] or 0.0
+    rate = f" · {len(completion.tokens) / seconds:.0f} tokens/s" if seconds else ""
+    return (
+        f"{completion.finish_reason} · {len(completion.tokens)} tokens · {len(completion.steps)} canvases · "
+        f"{sum(completion.steps)} steps · {completion.tokens_per_forward:.1f} tokens a forward{rate} · "
+        f"seed {completion.seed}"
+    )

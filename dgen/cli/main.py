@@ -1,0 +1,107 @@
+"""From argv to an exit code: the one place where failures become a line, a hint and a status.
+
+0 done, 1 failed at run time, 2 usage or settings, 3 checkpoint, 130 interrupted; a closed pipe is 0.
+"""
+
+from __future__ import annotations
+
+import difflib
+import sys
+from collections.abc import Sequence
+from typing import Any, NoReturn
+
+import typer
+
+from dgen.cli.sink import ClosedPipe, Sink, standard_streams
+from dgen.errors import DgenError, UsageError
+
+INTERRUPTED = 130
+
+# Options of other tools that this model's sampler can't honour: refused with the reason, never ignored.
+FOREIGN_OPTIONS = {
+    "--temperature": "The temperature is a schedule: set --t-max and --t-min (equal values hold it constant).",
+    "--num-beams": "There is no beam search: a canvas is denoised as a whole.",
+    "--beam-width": "There is no beam search: a canvas is denoised as a whole.",
+    "--repetition-penalty": "Penalties presume left-to-right decoding; a canvas is denoised as a whole.",
+    "--presence-penalty": "Penalties presume left-to-right decoding; a canvas is denoised as a whole.",
+    "--frequency-penalty": "Penalties presume left-to-right decoding; a canvas is denoised as a whole.",
+    "--max-new-tokens": "The name is --max-tokens.",
+    "--n": "One answer a call: repeat the command with another --seed.",
+    "--stream": "Text is always streamed, canvas by canvas.",
+}
+
+
+def main(argv: Sequence[str] | None = None) -> NoReturn:
+    """Run the command line and exit."""
+    sys.exit(run(sys.argv[1:] if argv is None else argv))
+
+
+def run(argv: Sequence[str]) -> int:
+    """Run the command line and return its exit code; `--debug` shows the traceback of a failure."""
+    from dgen.cli.app import app
+
+    debug = "--debug" in argv
+    try:
+        code = typer.main.get_command(app).main(args=list(argv), prog_name="dgen", standalone_mode=False)
+        return code if isinstance(code, int) else 0
+    except ClosedPipe:
+        return 0
+    except (KeyboardInterrupt, typer.Abort):
+        return INTERRUPTED
+    except DgenError as error:
+        return _fail(error, debug)
+    except BrokenPipeError:
+        return _close_quietly()
+    except Exception as error:
+        usage = _usage_error(error)
+        if usage is not None:
+            return _fail(usage, debug)
+        return _fail(_unexpected(error), debug)
+
+
+def _fail(error: DgenError, debug: bool) -> int:
+    if debug:
+        import traceback
+
+        traceback.print_exc()
+    stdout, stderr = standard_streams()
+    Sink(stdout, stderr, format="text", quiet=False, verbose=False, color=False).error(error)
+    return error.exit_code
+
+
+def _close_quietly() -> int:
+    """The reader of --help or --version went away: point stdout elsewhere, so that exit does not complain."""
+    import os
+
+    os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+    return 0
+
+
+def _usage_error(error: Exception) -> UsageError | None:
+    """A parser's complaint in dgen's form; None when `error` is something else.
+
+    Told by its shape: newer typer releases carry a parser of their own, older ones use click's.
+    """
+    if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
+        return None
+    message = " ".join(str(error.format_message()).split())
+    context: Any = getattr(error, "ctx", None)
+    command = context.command_path if context is not None else "dgen"
+    hint = f"See {command} --help."
+    option = getattr(error, "option_name", None)
+    if option in FOREIGN_OPTIONS:
+        hint = FOREIGN_OPTIONS[option]
+    elif option and context is not None:
+        known = [name for parameter in context.command.params for name in parameter.opts]
+        close = difflib.get_close_matches(option, known, n=1)
+        message = f"no such option: {option}"
+        hint = f"Did you mean {close[0]}?" if close else hint
+    return UsageError(message.rstrip("."), hint=hint)
+
+
+def _unexpected(error: Exception) -> DgenError:
+    name = type(error).__name__
+    lines = str(error).strip().splitlines() or [""]
+    if name == "OutOfMemoryError":
+        return DgenError(f"the GPU is out of memory: {lines[0]}", hint="Shorten the prompt, or use --device cpu.")
+    return DgenError(f"unexpected {name}: {lines[0]}", hint="Run again with --debug to see where; this is a bug in dgen.")

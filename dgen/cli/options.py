@@ -1,0 +1,81 @@
+"""Options that several commands share, declared once; their help is that of the settings."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from dgen.settings import FLAG, SETTINGS, Layer, assignments_layer, environment_layer, preset
+
+
+def _option(name: str, *flags: str, group: str, **kwargs: Any) -> Any:
+    flags = flags or (f"--{name.replace('_', '-')}",)
+    return typer.Option(*flags, help=SETTINGS[name].help, rich_help_panel=group, show_default=False, **kwargs)
+
+
+_SAMPLING, _LOGPROBS, _MODEL, _CONFIG = "Sampling", "Log-probabilities", "Model", "Configuration"
+
+MaxTokens = Annotated[int | None, _option("max_tokens", group=_SAMPLING)]
+Steps = Annotated[int | None, _option("steps", group=_SAMPLING)]
+EntropyBound = Annotated[float | None, _option("entropy_bound", group=_SAMPLING)]
+TMin = Annotated[float | None, _option("t_min", group=_SAMPLING)]
+TMax = Annotated[float | None, _option("t_max", group=_SAMPLING)]
+Stability = Annotated[int | None, _option("stability", group=_SAMPLING)]
+Confidence = Annotated[float | None, _option("confidence", group=_SAMPLING)]
+TopK = Annotated[int | None, _option("top_k", group=_SAMPLING)]
+TopP = Annotated[float | None, _option("top_p", group=_SAMPLING)]
+Greedy = Annotated[bool | None, _option("greedy", "--greedy/--no-greedy", group=_SAMPLING)]
+Seed = Annotated[int | None, _option("seed", group=_SAMPLING)]
+Stop = Annotated[list[str] | None, _option("stop", group=_SAMPLING)]
+Think = Annotated[bool | None, _option("think", "--think/--no-think", group=_SAMPLING)]
+
+Logprobs = Annotated[int | None, _option("logprobs", group=_LOGPROBS, metavar="K")]
+LogprobIds = Annotated[str | None, _option("logprob_ids", group=_LOGPROBS, metavar="IDS")]
+LogprobsOf = Annotated[str | None, _option("logprobs_of", group=_LOGPROBS, metavar="tempered|raw")]
+
+Model = Annotated[str | None, _option("model", "--model", "-m", group=_MODEL)]
+Revision = Annotated[str | None, _option("revision", group=_MODEL)]
+Device = Annotated[str | None, _option("device", group=_MODEL)]
+DType = Annotated[str | None, _option("dtype", group=_MODEL)]
+Offline = Annotated[bool | None, _option("offline", "--offline/--online", group=_MODEL)]
+
+Config = Annotated[
+    str | None,
+    typer.Option(
+        "--config",
+        help="A preset (careful, default, fast, greedy) or a TOML file of settings.",
+        envvar="DGEN_CONFIG",
+        show_envvar=True,
+        rich_help_panel=_CONFIG,
+        show_default=False,
+    ),
+]
+Set = Annotated[
+    list[str] | None,
+    typer.Option("--set", help="Any setting as key=value (repeatable).", rich_help_panel=_CONFIG, show_default=False),
+]
+NoConfig = Annotated[
+    bool, typer.Option("--no-config", help="Ignore --config, DGEN_CONFIG and all DGEN_* variables.", rich_help_panel=_CONFIG)
+]
+Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")]
+Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Settings with their sources, timings, counts.")]
+Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]
+
+
+def settings_layers(config: str | None, no_config: bool, assignments: list[str] | None, **flags: Any) -> list[Layer]:
+    """The layers of a command, weakest first: preset, environment, --set, flags (those given).
+
+    Raises:
+        SettingsError: a preset, variable or assignment that can't be read.
+    """
+    import os
+
+    layers = []
+    if not no_config:
+        if config is not None:
+            layers.append(preset(config))
+        layers.append(environment_layer(os.environ))
+    layers.append(assignments_layer(assignments or []))
+    layers.append(Layer(FLAG, {name: value for name, value in flags.items() if value not in (None, [], ())}))
+    return layers

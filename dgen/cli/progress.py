@@ -1,0 +1,69 @@
+"""A transient status line on stderr while something takes its time; nothing at all where stderr is no terminal.
+
+It yields to committed text: where stdout is the same terminal, the line is gone for good once text has been
+written, since erasing it could take an unfinished line of text along.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from types import TracebackType
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from dgen.cli.sink import Sink
+
+
+class Progress:
+    """Context manager around the slow parts of a command."""
+
+    def __init__(self, sink: Sink) -> None:
+        self._enabled = not sink.quiet and _is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
+        self._shares_terminal = _is_terminal(sys.stdout)
+        self._live: Any = None
+
+    def __enter__(self) -> Progress:
+        return self
+
+    def update(self, text: str) -> None:
+        """Show `text` as what is going on."""
+        if not self._enabled:
+            return
+        from rich.console import Console
+        from rich.live import Live
+        from rich.spinner import Spinner
+
+        if self._live is None:
+            # Live's redirects would send stdout to stderr.
+            self._live = Live(
+                Spinner("dots", text=text, style="dim"),
+                console=Console(stderr=True),
+                transient=True,
+                redirect_stdout=False,
+                redirect_stderr=False,
+                refresh_per_second=10,
+            )
+            self._live.start()
+        else:
+            self._live.renderable.update(text=text)
+
+    def clear(self) -> None:
+        """Remove the line before text is written."""
+        if self._live is not None:
+            self._live.stop()
+            self._live = None
+        if self._shares_terminal:
+            self._enabled = False
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self.clear()
+
+
+def _is_terminal(stream: Any) -> bool:
+    try:
+        return stream is not None and bool(stream.isatty())
+    except (OSError, ValueError):
+        return False

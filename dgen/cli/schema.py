@@ -1,0 +1,19 @@
+"""`dgen schema`: the JSON Schema of what generate writes."""
+
+from __future__ import annotations
+
+
+def schema() -> None:
+    """Print the JSON Schema (draft 2020-12) of every line that generate writes as json or jsonl.
+
+    Example: dgen schema > dgen.schema.json
+    """
+    import json
+
+    from dgen.cli.sink import Sink, standard_streams
+    from dgen.output.schema import schema as build_schema
+
+    stdout, stderr = standard_streams()
+    sink = Sink(stdout, stderr, format="text", quiet=False, verbose=False, color=False)
+    sink.document(json.dumps(build_schema(), indent=2, ensure_ascii=False))
+    sink.close()

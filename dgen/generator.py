@@ -1,0 +1,239 @@
+"""The Python front door: a loaded checkpoint that turns prompts into answers.
+
+`load` resolves settings and reads the checkpoint; a `Generator` builds requests, runs the engine and keeps the text
+side (stop strings, thinking split) in step with it. The command line is a client of this module. Nothing is printed.
+"""
+
+from __future__ import annotations
+
+import secrets
+import time
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from dgen._version import __version__
+from dgen.checkpoint import Checkpoint
+from dgen.checkpoint import load as load_checkpoint
+from dgen.denoiser.base import Denoiser
+from dgen.denoiser.reference import ReferenceDenoiser
+from dgen.engine.engine import Engine
+from dgen.engine.events import Completion, Converged, Event, Finished, Prefilled
+from dgen.engine.request import Request
+from dgen.output.records import completion_record, settings_hash
+from dgen.output.text import Piece, TextStream
+from dgen.prompt import build_prompt
+from dgen.sampler import kernels_for
+from dgen.settings import Layer, Resolved, Settings, resolve
+
+MAX_DRAWN_SEED = 2**32
+
+
+@dataclass(slots=True)
+class Answer:
+    """One finished request: its text, its completion, and the record that the command line would write."""
+
+    text: str
+    reasoning: str
+    completion: Completion
+    record: dict[str, Any]
+
+    @property
+    def seed(self) -> int:
+        """The seed that repeats this answer."""
+        return self.completion.seed
+
+    @property
+    def finish_reason(self) -> str:
+        """eos, stop, length, interrupted or error."""
+        return self.completion.finish_reason
+
+
+@dataclass(slots=True)
+class Job:
+    """A request on its way: what was asked, under which settings, and its text so far."""
+
+    request: Request
+    resolved: Resolved
+    text: TextStream
+    request_id: str
+    started: float = field(default_factory=time.perf_counter)
+    prefilled: float | None = None
+    completion: Completion | None = None
+    finished: float | None = None
+
+    def timing(self, load_seconds: float) -> dict[str, float | None]:
+        """Seconds: load (of the checkpoint, once), prefill, denoise (all canvases, commits included), total."""
+        end = self.finished if self.finished is not None else time.perf_counter()
+        prefilled = self.prefilled
+        return {
+            "load": load_seconds,
+            "prefill": None if prefilled is None else prefilled - self.started,
+            "denoise": None if prefilled is None else end - prefilled,
+            "total": end - self.started,
+        }
+
+
+class Generator:
+    """A checkpoint on a device, ready to answer.
+
+    Args:
+        checkpoint: what `dgen.checkpoint.load` returned.
+        resolved: settings with their sources; those that shape a request are the defaults of every call.
+        layers: the layers behind `resolved`, so that a call's own settings can be laid on top.
+        load_seconds: how long the checkpoint took, for the record.
+    """
+
+    def __init__(
+        self,
+        checkpoint: Checkpoint,
+        resolved: Resolved,
+        layers: Sequence[Layer],
+        *,
+        load_seconds: float = 0.0,
+        num_slots: int = 1,
+    ) -> None:
+        self.checkpoint = checkpoint
+        self.resolved = resolved
+        self.load_seconds = load_seconds
+        self._layers = tuple(layers)
+        self.denoiser: Denoiser = ReferenceDenoiser(checkpoint.model, num_slots=num_slots)
+        self.kernels = kernels_for(resolved.settings.kernel, self.denoiser.device)
+        self.engine = Engine(self.denoiser, self.kernels)
+
+    def job(
+        self,
+        prompt: str | None = None,
+        *,
+        messages: Sequence[Mapping[str, Any]] | None = None,
+        system: str | None = None,
+        raw: bool = False,
+        request_id: str | None = None,
+        **settings: Any,
+    ) -> Job:
+        """Build and check a request; nothing runs yet.
+
+        Args:
+            prompt: the user's text; or `messages`, a list of {"role", "content"}.
+            system: a system message put before the prompt.
+            raw: use the prompt as plain text, without the chat template.
+            settings: any setting of `dgen.settings.Settings` that shapes a request, by name.
+
+        Raises:
+            UsageError, SettingsError, ContextError: what can't be run, before any work.
+        """
+        resolved = resolve([*self._layers, Layer("call", settings)]) if settings else self.resolved
+        asked = resolved.settings
+        if asked.seed is None:
+            resolved = Resolved(
+                replace(asked, seed=secrets.randbelow(MAX_DRAWN_SEED)), {**resolved.sources, "seed": "drawn"}
+            )
+        prompt_ids = build_prompt(
+            self.checkpoint.tokenizer, prompt=prompt, messages=messages, system=system, think=asked.think, raw=raw
+        )
+        request = _request(resolved.settings, prompt_ids, self.checkpoint.eos_ids)
+        self.engine.check(request)
+        stream = TextStream(self.checkpoint.vocabulary, asked.stop)
+        return Job(request, resolved, stream, request_id or f"dgen-{secrets.token_hex(8)}")
+
+    def run(self, job: Job) -> Iterator[Event | Piece]:
+        """The engine's events of one job and, as canvases converge, the pieces of text that they release."""
+        job.started = time.perf_counter()
+        for event in self.engine.run([job.request]):
+            pieces: list[Piece] = []
+            if isinstance(event, Prefilled):
+                job.prefilled = time.perf_counter()
+            elif isinstance(event, Converged):
+                pieces = job.text.push(event.tokens)
+                if job.text.stopped:
+                    self.engine.stop(event.index, job.text.kept)
+            elif isinstance(event, Finished):
+                pieces = job.text.finish()
+                job.completion = event.completion
+                job.finished = time.perf_counter()
+                yield from pieces
+                pieces = []
+            yield event
+            yield from pieces
+
+    def record(self, job: Job, *, logprobs: bool = True) -> dict[str, Any]:
+        """The completion record of a finished job (see `dgen schema`)."""
+        assert job.completion is not None, "the job has not been run"
+        settings = job.resolved.request_settings()
+        return completion_record(
+            job.completion,
+            request_id=job.request_id,
+            text=job.text.answer,
+            reasoning=job.text.reasoning,
+            timing=job.timing(self.load_seconds),
+            settings=settings,
+            settings_hash=settings_hash(settings),
+            model=self.checkpoint.name,
+            revision=self.checkpoint.revision,
+            dgen_version=__version__,
+            vocabulary=self.checkpoint.vocabulary if logprobs and job.request.logprobs is not None else None,
+            logprobs_of=job.request.logprobs_of,
+        )
+
+    def generate(self, prompt: str | None = None, **options: Any) -> Answer:
+        """Answer one prompt; arguments as in `job`.
+
+        Raises:
+            DgenError: as in `job`. A failure while running is an Answer whose finish_reason is "error".
+        """
+        job = self.job(prompt, **options)
+        for _ in self.run(job):
+            pass
+        assert job.completion is not None
+        return Answer(job.text.answer, job.text.reasoning, job.completion, self.record(job))
+
+    def stream(self, prompt: str | None = None, **options: Any) -> Iterator[Event | Piece]:
+        """Events and pieces of text of one prompt, as they happen; arguments as in `job`."""
+        return self.run(self.job(prompt, **options))
+
+
+def _request(asked: Settings, prompt_ids: tuple[int, ...], eos_ids: frozenset[int]) -> Request:
+    assert asked.seed is not None
+    return Request(
+        prompt_ids=prompt_ids,
+        eos_ids=eos_ids,
+        max_tokens=asked.max_tokens,
+        steps=asked.steps,
+        entropy_bound=asked.entropy_bound,
+        t_min=asked.t_min,
+        t_max=asked.t_max,
+        stability=asked.stability,
+        confidence=asked.confidence,
+        seed=asked.seed,
+        top_k=asked.top_k,
+        top_p=asked.top_p,
+        logprobs=asked.logprobs,
+        logprob_ids=asked.logprob_ids,
+        logprobs_of="raw" if asked.logprobs_of == "raw" else "tempered",
+    )
+
+
+def load(model: str = "builtin", **settings: Any) -> Generator:
+    """Load a checkpoint and return a Generator.
+
+    Args:
+        model: "builtin" (the demo checkpoint that ships with dgen), a folder, or a hub name.
+        settings: any setting of `dgen.settings.Settings`, by name: `device`, `dtype`, `offline`, `seed`, ...
+            Unlike the command line, neither the environment nor a preset is consulted.
+
+    Raises:
+        CheckpointError: the checkpoint can't be used; the message says why.
+        SettingsError: a setting is unknown or out of range.
+    """
+    return from_layers([Layer("call", {"model": model, **settings})])
+
+
+def from_layers(layers: Sequence[Layer]) -> Generator:
+    """Load the checkpoint that `layers` name; its own defaults are laid under them."""
+    run = resolve(layers).settings
+    started = time.perf_counter()
+    checkpoint = load_checkpoint(
+        run.model, revision=run.revision, device=run.device, dtype=run.dtype, offline=run.offline
+    )
+    all_layers = [Layer("checkpoint", checkpoint.defaults), *layers]
+    return Generator(checkpoint, resolve(all_layers), all_layers, load_seconds=time.perf_counter() - started)
