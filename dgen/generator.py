@@ -20,7 +20,7 @@ from dgen.denoiser.reference import ReferenceDenoiser
 from dgen.engine.engine import Engine
 from dgen.engine.events import Completion, Converged, Event, Finished, Prefilled
 from dgen.engine.request import Request
-from dgen.output.records import completion_record, settings_hash
+from dgen.output.records import completion_record
 from dgen.output.text import Piece, TextStream
 from dgen.prompt import build_prompt
 from dgen.sampler import kernels_for
@@ -148,30 +148,26 @@ class Generator:
                 if job.text.stopped:
                     self.engine.stop(event.index, job.text.kept)
             elif isinstance(event, Finished):
-                pieces = job.text.finish()
+                yield from job.text.finish()
+                event = Finished(event.index, _cut_at_stop(event.completion, job.text))
                 job.completion = event.completion
                 job.finished = time.perf_counter()
-                yield from pieces
-                pieces = []
             yield event
             yield from pieces
 
-    def record(self, job: Job, *, logprobs: bool = True) -> dict[str, Any]:
+    def record(self, job: Job) -> dict[str, Any]:
         """The completion record of a finished job (see `dgen schema`)."""
         assert job.completion is not None, "the job has not been run"
-        settings = job.resolved.request_settings()
         return completion_record(
             job.completion,
+            stream=job.text,
             request_id=job.request_id,
-            text=job.text.answer,
-            reasoning=job.text.reasoning,
-            timing=job.timing(self.load_seconds),
-            settings=settings,
-            settings_hash=settings_hash(settings),
             model=self.checkpoint.name,
             revision=self.checkpoint.revision,
+            settings=job.resolved.request_settings(),
+            timing=job.timing(self.load_seconds),
             dgen_version=__version__,
-            vocabulary=self.checkpoint.vocabulary if logprobs and job.request.logprobs is not None else None,
+            vocabulary=self.checkpoint.vocabulary if job.request.logprobs is not None else None,
             logprobs_of=job.request.logprobs_of,
         )
 
@@ -190,6 +186,13 @@ class Generator:
     def stream(self, prompt: str | None = None, **options: Any) -> Iterator[Event | Piece]:
         """Events and pieces of text of one prompt, as they happen; arguments as in `job`."""
         return self.run(self.job(prompt, **options))
+
+
+def _cut_at_stop(completion: Completion, text: TextStream) -> Completion:
+    """A stop string may become certain only at the end of the text, when the engine has already finished."""
+    if not text.stopped or completion.finish_reason == "error":
+        return completion
+    return replace(completion, tokens=completion.tokens[: text.kept], finish_reason="stop")
 
 
 def _request(asked: Settings, prompt_ids: tuple[int, ...], eos_ids: frozenset[int]) -> Request:

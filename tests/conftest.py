@@ -1,18 +1,20 @@
-"""Shared by all tests: GPU tests are left out where no card is, and no test reads the user's DGEN_ variables."""
+"""Shared by all tests: GPU tests are left out where no card is, kernels are interpreted there, and no test reads the user's DGEN_ variables."""
 
 from __future__ import annotations
 
 import os
 
 import pytest
+import torch
 
+if not torch.cuda.is_available():
+    # Read when triton is first imported: without a card, kernels run in its interpreter.
+    os.environ.setdefault("TRITON_INTERPRET", "1")
 for _name in [name for name in os.environ if name.startswith("DGEN_")]:
     del os.environ[_name]
 
 
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    import torch
-
     if torch.cuda.is_available():
         return
     gpu = [item for item in items if item.get_closest_marker("gpu")]

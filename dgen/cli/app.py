@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dgen._version import __version__
-from dgen.cli.bench import bench
+from dgen.cli.bench import bench_app
 from dgen.cli.generate import generate
 from dgen.cli.schema import schema
 
@@ -39,4 +39,4 @@ def _root(
 
 app.command()(generate)
 app.command()(schema)
-app.command()(bench)
+app.add_typer(bench_app, name="bench")

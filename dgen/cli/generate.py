@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import signal
-import sys
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -29,11 +28,14 @@ _INPUT, _OUTPUT = "Prompt", "Output"
 
 
 def generate(
-    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The prompt.", rich_help_panel=_INPUT)] = None,
+    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The prompt.", metavar="TEXT", rich_help_panel=_INPUT)] = None,
     prompt_file: Annotated[
-        str | None, typer.Option("--prompt-file", help="Read it from a file; - is stdin.", rich_help_panel=_INPUT)
+        str | None,
+        typer.Option("--prompt-file", help="Read it from a file; - is stdin.", metavar="PATH", rich_help_panel=_INPUT),
     ] = None,
-    system: Annotated[str | None, typer.Option("--system", help="A system message.", rich_help_panel=_INPUT)] = None,
+    system: Annotated[
+        str | None, typer.Option("--system", help="A system message.", metavar="TEXT", rich_help_panel=_INPUT)
+    ] = None,
     raw: Annotated[
         bool, typer.Option("--raw", help="Plain text: leave out the chat template.", rich_help_panel=_INPUT)
     ] = False,
@@ -56,7 +58,10 @@ def generate(
     output_format: Annotated[
         str,
         typer.Option(
-            "--format", help="text, json (one completion) or jsonl (a line a token).", rich_help_panel=_OUTPUT
+            "--format",
+            help="text, json (one completion) or jsonl (a line a token).",
+            metavar="text|json|jsonl",
+            rich_help_panel=_OUTPUT,
         ),
     ] = "text",
     model: options.Model = None,
@@ -80,6 +85,7 @@ def generate(
     dgen generate --model google/diffusiongemma-26B-A4B-it --prompt-file question.txt
     """
     del debug  # read by main, which handles failures
+    stdout, stderr = standard_streams()
     layers = options.settings_layers(
         config,
         no_config,
@@ -112,15 +118,10 @@ def generate(
         layers.insert(0, Layer("--format jsonl", {"logprobs": 0}))
     early = resolve(layers)  # what is wrong with the command line is said before anything is loaded
     text = read_prompt(prompt, prompt_file)
-    stdout, stderr = standard_streams()
     sink = Sink(
-        stdout,
-        stderr,
-        format=_format(output_format),
-        quiet=quiet,
-        verbose=verbose,
-        color=wants_color(sys.stderr),
+        stdout, stderr, format=_format(output_format), quiet=quiet, verbose=verbose, color=wants_color(stderr)
     )
+    sink.check()
     if early.sources["model"] == "default":
         sink.note(f"Using the built-in demo checkpoint; for the real one: --model {REAL_MODEL}")
     code = _answer(sink, layers, text, system=system, raw=raw, verbose=verbose)
@@ -147,6 +148,11 @@ def _answer(sink: Sink, layers: list[Layer], text: str, *, system: str | None, r
         if verbose:
             for line in _setup_lines(generator, job.resolved, import_seconds):
                 sink.note(line)
+        sink.begin(
+            vocabulary=generator.checkpoint.vocabulary,
+            request_id=job.request_id,
+            logprobs_of=job.request.logprobs_of,
+        )
         with _interruptible(generator):
             _run(sink, progress, generator, job)
     completion = job.completion
@@ -212,7 +218,11 @@ def _summary(job: Job) -> str:
     seconds = job.timing(0.0)["denoise"] or 0.0
     rate = f" · {len(completion.tokens) / seconds:.0f} tokens/s" if seconds else ""
     return (
-        f"{completion.finish_reason} · {len(completion.tokens)} tokens · {len(completion.steps)} canvases · "
-        f"{sum(completion.steps)} steps · {completion.tokens_per_forward:.1f} tokens a forward{rate} · "
-        f"seed {completion.seed}"
+        f"{completion.finish_reason} · {_count(len(completion.tokens), 'token')} · "
+        f"{_count(len(completion.steps), 'canvas', 'canvases')} · {_count(sum(completion.steps), 'step')} · "
+        f"{completion.tokens_per_forward:.1f} tokens a forward{rate} · seed {completion.seed}"
     )
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"

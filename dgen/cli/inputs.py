@@ -60,7 +60,8 @@ def _read_stdin(*, asked: bool, has_prompt: bool) -> str | None:
         # A service or container may hand down a socket or device that never ends.
         return None
     try:
-        return _decode(sys.stdin.buffer.read(), "stdin") or None
+        with open(0, "rb", closefd=False) as stdin:
+            return _decode(stdin.read(), "stdin") or None
     except OSError as error:
         raise UsageError(f"can't read stdin: {error.strerror}", hint=NO_PROMPT_HINT) from None
 

@@ -89,14 +89,13 @@ def _usage_error(error: Exception) -> UsageError | None:
     command = context.command_path if context is not None else "dgen"
     hint = f"See {command} --help."
     option = getattr(error, "option_name", None)
-    if option in FOREIGN_OPTIONS:
-        hint = FOREIGN_OPTIONS[option]
-    elif option and context is not None:
-        known = [name for parameter in context.command.params for name in parameter.opts]
-        close = difflib.get_close_matches(option, known, n=1)
+    if option and type(error).__name__ == "NoSuchOption":
         message = f"no such option: {option}"
+        known = [name for parameter in context.command.params for name in parameter.opts] if context else []
+        close = difflib.get_close_matches(option, known, n=1)
         hint = f"Did you mean {close[0]}?" if close else hint
-    return UsageError(message.rstrip("."), hint=hint)
+        hint = FOREIGN_OPTIONS.get(option, hint)
+    return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
 
 
 def _unexpected(error: Exception) -> DgenError:

@@ -9,6 +9,7 @@ import typer
 from dgen.settings import FLAG, SETTINGS, Layer, assignments_layer, environment_layer, preset
 
 
+# Numbers come as text: the settings parse them, so that a bad one is named the same way from every source.
 def _option(name: str, *flags: str, group: str, **kwargs: Any) -> Any:
     flags = flags or (f"--{name.replace('_', '-')}",)
     return typer.Option(*flags, help=SETTINGS[name].help, rich_help_panel=group, show_default=False, **kwargs)
@@ -16,28 +17,28 @@ def _option(name: str, *flags: str, group: str, **kwargs: Any) -> Any:
 
 _SAMPLING, _LOGPROBS, _MODEL, _CONFIG = "Sampling", "Log-probabilities", "Model", "Configuration"
 
-MaxTokens = Annotated[int | None, _option("max_tokens", group=_SAMPLING)]
-Steps = Annotated[int | None, _option("steps", group=_SAMPLING)]
-EntropyBound = Annotated[float | None, _option("entropy_bound", group=_SAMPLING)]
-TMin = Annotated[float | None, _option("t_min", group=_SAMPLING)]
-TMax = Annotated[float | None, _option("t_max", group=_SAMPLING)]
-Stability = Annotated[int | None, _option("stability", group=_SAMPLING)]
-Confidence = Annotated[float | None, _option("confidence", group=_SAMPLING)]
-TopK = Annotated[int | None, _option("top_k", group=_SAMPLING)]
-TopP = Annotated[float | None, _option("top_p", group=_SAMPLING)]
+MaxTokens = Annotated[str | None, _option("max_tokens", group=_SAMPLING, metavar="INT")]
+Steps = Annotated[str | None, _option("steps", group=_SAMPLING, metavar="INT")]
+EntropyBound = Annotated[str | None, _option("entropy_bound", group=_SAMPLING, metavar="FLOAT")]
+TMin = Annotated[str | None, _option("t_min", group=_SAMPLING, metavar="FLOAT")]
+TMax = Annotated[str | None, _option("t_max", group=_SAMPLING, metavar="FLOAT")]
+Stability = Annotated[str | None, _option("stability", group=_SAMPLING, metavar="INT")]
+Confidence = Annotated[str | None, _option("confidence", group=_SAMPLING, metavar="FLOAT")]
+TopK = Annotated[str | None, _option("top_k", group=_SAMPLING, metavar="INT")]
+TopP = Annotated[str | None, _option("top_p", group=_SAMPLING, metavar="FLOAT")]
 Greedy = Annotated[bool | None, _option("greedy", "--greedy/--no-greedy", group=_SAMPLING)]
-Seed = Annotated[int | None, _option("seed", group=_SAMPLING)]
-Stop = Annotated[list[str] | None, _option("stop", group=_SAMPLING)]
+Seed = Annotated[str | None, _option("seed", group=_SAMPLING, metavar="INT")]
+Stop = Annotated[list[str] | None, _option("stop", group=_SAMPLING, metavar="TEXT")]
 Think = Annotated[bool | None, _option("think", "--think/--no-think", group=_SAMPLING)]
 
-Logprobs = Annotated[int | None, _option("logprobs", group=_LOGPROBS, metavar="K")]
+Logprobs = Annotated[str | None, _option("logprobs", group=_LOGPROBS, metavar="K")]
 LogprobIds = Annotated[str | None, _option("logprob_ids", group=_LOGPROBS, metavar="IDS")]
 LogprobsOf = Annotated[str | None, _option("logprobs_of", group=_LOGPROBS, metavar="tempered|raw")]
 
-Model = Annotated[str | None, _option("model", "--model", "-m", group=_MODEL)]
-Revision = Annotated[str | None, _option("revision", group=_MODEL)]
-Device = Annotated[str | None, _option("device", group=_MODEL)]
-DType = Annotated[str | None, _option("dtype", group=_MODEL)]
+Model = Annotated[str | None, _option("model", "--model", "-m", group=_MODEL, metavar="NAME|PATH")]
+Revision = Annotated[str | None, _option("revision", group=_MODEL, metavar="NAME")]
+Device = Annotated[str | None, _option("device", group=_MODEL, metavar="NAME")]
+DType = Annotated[str | None, _option("dtype", group=_MODEL, metavar="NAME")]
 Offline = Annotated[bool | None, _option("offline", "--offline/--online", group=_MODEL)]
 
 Config = Annotated[

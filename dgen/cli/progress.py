@@ -9,18 +9,17 @@ from __future__ import annotations
 import os
 import sys
 from types import TracebackType
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-if TYPE_CHECKING:
-    from dgen.cli.sink import Sink
+from dgen.cli.sink import Sink, is_terminal
 
 
 class Progress:
     """Context manager around the slow parts of a command."""
 
     def __init__(self, sink: Sink) -> None:
-        self._enabled = not sink.quiet and _is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
-        self._shares_terminal = _is_terminal(sys.stdout)
+        self._enabled = not sink.quiet and is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
+        self._shares_terminal = is_terminal(sys.stdout)
         self._live: Any = None
 
     def __enter__(self) -> Progress:
@@ -61,9 +60,3 @@ class Progress:
     ) -> None:
         self.clear()
 
-
-def _is_terminal(stream: Any) -> bool:
-    try:
-        return stream is not None and bool(stream.isatty())
-    except (OSError, ValueError):
-        return False

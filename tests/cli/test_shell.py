@@ -1,0 +1,88 @@
+"""The program in a real shell: pipes that close, disks that are full, streams that are not there, Ctrl-C."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+
+RUN = '$DGEN generate -q -m "$MODEL" --max-tokens 16 --seed 1'
+
+
+def test_a_reader_that_leaves_ends_it_quietly(shell):
+    done = shell(f"set -o pipefail; {RUN} --prompt 'a cat' --format jsonl | head -c 1")
+    assert (done.returncode, done.stdout, done.stderr) == (0, "{", "")
+
+
+def test_a_full_disk_is_said_once(shell):
+    for form in ("text", "json", "jsonl"):
+        done = shell(f"{RUN} --prompt 'a cat' --format {form} > /dev/full")
+        assert done.returncode == 1
+        assert done.stderr.count("Error:") == 1
+        assert "No space left" in done.stderr
+        assert "Traceback" not in done.stderr
+
+
+def test_without_stderr_the_answer_still_comes(shell):
+    plain = shell(f"{RUN} --prompt 'a cat'")
+    assert plain.returncode == 0
+    assert plain.stdout
+    assert shell(f"{RUN.replace('-q', '-v')} --prompt 'a cat' 2>&-").stdout == plain.stdout
+
+
+def test_without_stdout_it_says_so(shell):
+    done = shell(f"{RUN} --prompt 'a cat' >&-")
+    assert done.returncode == 1
+    assert "standard output is closed" in done.stderr
+
+
+def test_a_closed_stdin_matters_only_when_it_is_the_prompt(shell):
+    assert shell(f"{RUN} --prompt 'a cat' <&-").returncode == 0
+    done = shell(f"{RUN} <&-")
+    assert done.returncode == 2
+    assert "there is no prompt" in done.stderr
+
+
+def test_stdin_is_the_prompt_or_goes_before_it(shell):
+    direct = shell(f"{RUN} --prompt $'a fox\\n\\na cat'").stdout
+    assert shell(f"echo 'a fox' | {RUN} --prompt 'a cat'").stdout == direct
+    alone = shell(f"{RUN} --prompt 'a cat'").stdout
+    assert alone != direct
+    assert shell(f"echo 'a cat' | {RUN}").stdout == alone
+    assert shell(f"echo 'a cat' | {RUN} --prompt-file -").stdout == alone
+
+
+def test_a_prompt_that_is_not_utf8_is_refused(shell):
+    done = shell(f"printf 'a \\xff' | {RUN}")
+    assert done.returncode == 2
+    assert "not UTF-8: byte 0xff at offset 2" in done.stderr
+    done = shell(f"{RUN} --prompt $'a \\xff'")
+    assert done.returncode == 2
+    assert "UTF-8" in done.stderr
+
+
+def test_any_locale_writes_utf8(shell):
+    plain = shell(f"{RUN} --prompt 🦊 --format json")
+    other = shell(f"LC_ALL=C PYTHONUTF8=0 {RUN} --prompt 🦊 --format json")
+    assert json.loads(other.stdout)["text"] == json.loads(plain.stdout)["text"]
+
+
+def test_ctrl_c_keeps_what_was_committed_and_is_exit_130(checkpoint):
+    command = [sys.executable, "-m", "dgen", "generate", "-q", "-m", str(checkpoint), "--prompt", "a cat", "--seed", "1"]
+    # Never confident, so that each canvas takes its time; hundreds of canvases.
+    slow = ["--max-tokens", "400", "--steps", "40", "--confidence", "0", "--set", "entropy_bound=0"]
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    process = subprocess.Popen(
+        [*command, *slow, "--format", "jsonl"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+    )
+    first = process.stdout.readline()
+    process.send_signal(signal.SIGINT)
+    rest, err = process.communicate(timeout=60)
+    *tokens, completion = [json.loads(line) for line in (first + rest).splitlines()]
+    assert process.returncode == 130
+    assert completion["finish_reason"] == "interrupted"
+    assert completion["usage"]["completion_tokens"] == len(tokens) >= 1
+    assert len(tokens) < 400
+    assert "Traceback" not in err
