@@ -30,9 +30,10 @@ from transformers.models.diffusion_gemma.generation_diffusion_gemma import (
     EntropyBoundSamplerConfig,
 )
 
-SPECIALS = tuple(
-    "<pad> <eos> <bos> <unk> <mask> <|turn> <turn|> <|think|> <|channel> <channel|> <|tool_response> "
-    "<|image> <|image|> <image|>".split()
+SPECIALS = (
+    *("<pad>", "<eos>", "<bos>", "<unk>", "<mask>"),
+    *("<|turn>", "<turn|>", "<|think|>", "<|channel>", "<channel|>", "<|tool_response>"),
+    *("<|image>", "<|image|>", "<image|>"),
 )
 PAD, EOS, BOS, UNK = 0, 1, 2, 3
 TURN, TURN_END, THINK = SPECIALS.index("<|turn>"), SPECIALS.index("<turn|>"), SPECIALS.index("<|think|>")
@@ -43,9 +44,9 @@ RELEASED_EOS = (EOS, TURN_END, TOOL_RESPONSE)
 FINAL_NORM, MIX = 6.0, 0.45
 
 WORDS = (
-    "a an and are cat fox hat I in is it no of on red run sat sky sun the tea to was we yes you "
-    "user model thought"
-).split()
+    *("a", "an", "and", "are", "cat", "fox", "hat", "I", "in", "is", "it", "no", "of", "on", "red", "run"),
+    *("sat", "sky", "sun", "the", "tea", "to", "was", "we", "yes", "you", "user", "model", "thought"),
+)
 BARE_WORDS = ("user", "model", "thought")  # those that a template writes without a space before
 CHARACTERS = "\n▁abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789.,:;!?'\"()-+=<>|/é"
 
@@ -125,7 +126,8 @@ def tiny_model(
         tied: False gives encoder, decoder and head weights of their own.
         overrides: fields of the text config, else of the top config.
     """
-    assert layers and layers[-1] == "f" and set(layers) <= {"s", "f"}, layers
+    assert layers.endswith("f"), layers
+    assert set(layers) <= {"s", "f"}, layers
     tokenizer = tiny_tokenizer()
     assert vocab >= len(tokenizer), f"vocab must be at least {len(tokenizer)}"
     text = {
