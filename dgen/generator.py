@@ -129,7 +129,12 @@ class Generator:
                 replace(asked, seed=secrets.randbelow(MAX_DRAWN_SEED)), {**resolved.sources, "seed": "drawn"}
             )
         prompt_ids = build_prompt(
-            self.checkpoint.tokenizer, prompt=prompt, messages=messages, system=system, think=asked.think, raw=raw
+            self.checkpoint.tokenizer,
+            prompt=prompt,
+            messages=messages,
+            system=system,
+            think=asked.think,
+            raw=raw,
         )
         request = _request(resolved.settings, prompt_ids, self.checkpoint.eos_ids)
         self.engine.check(request)

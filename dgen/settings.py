@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
-from dataclasses import dataclass, field, fields
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -30,7 +30,9 @@ class Setting:
     scope: str = "request"
 
 
-def _number(kind: type, low: float, high: float = math.inf, *, low_open: bool = False) -> Callable[[Any], Any]:
+def _number(
+    kind: type, low: float, high: float = math.inf, *, low_open: bool = False
+) -> Callable[[Any], Any]:
     def parse(value: Any) -> Any:
         if isinstance(value, bool):
             raise ValueError(f"must be {_kind_name(kind)}")
@@ -61,7 +63,16 @@ def _kind_name(kind: type) -> str:
 def _flag(value: Any) -> bool:
     if isinstance(value, bool):
         return value
-    words = {"1": True, "true": True, "yes": True, "on": True, "0": False, "false": False, "no": False, "off": False}
+    words = {
+        "1": True,
+        "true": True,
+        "yes": True,
+        "on": True,
+        "0": False,
+        "false": False,
+        "no": False,
+        "off": False,
+    }
     if isinstance(value, str) and value.strip().lower() in words:
         return words[value.strip().lower()]
     raise ValueError("must be true or false")
@@ -140,22 +151,30 @@ MAX_TOP_LOGPROBS = 1024
 SETTINGS: Mapping[str, Setting] = {
     "max_tokens": Setting(_number(int, 1), "Emit at most this many tokens, exactly."),
     "steps": Setting(_number(int, 1), "Most denoising steps a canvas."),
-    "entropy_bound": Setting(_number(float, 0), "Accept positions by rising entropy up to this sum, in nats."),
+    "entropy_bound": Setting(
+        _number(float, 0), "Accept positions by rising entropy up to this sum, in nats."
+    ),
     "t_min": Setting(_number(float, 0), "Temperature that the schedule runs towards."),
     "t_max": Setting(_number(float, 0), "Temperature of the first step."),
     "stability": Setting(_number(int, 0, 64), "Earlier argmax canvases that must equal the current one."),
     "confidence": Setting(_number(float, 0), "A canvas is confident below this mean entropy, in nats."),
     "top_k": Setting(_number(int, 0), "Sample from the k likeliest tokens only; 0 is off."),
-    "top_p": Setting(_number(float, 0, 1, low_open=True), "Sample from the smallest set of this mass; 1 is off."),
+    "top_p": Setting(
+        _number(float, 0, 1, low_open=True), "Sample from the smallest set of this mass; 1 is off."
+    ),
     "greedy": Setting(_flag, "Temperature 0 at every step: draw the likeliest token."),
-    "seed": Setting(_optional(_number(int, 0, MAX_SEED)), "Seed of all noise; drawn and reported when not given."),
+    "seed": Setting(
+        _optional(_number(int, 0, MAX_SEED)), "Seed of all noise; drawn and reported when not given."
+    ),
     "stop": Setting(_stops, "End the answer before this text (repeatable)."),
     "think": Setting(_flag, "Let the model think first; its thoughts go to stderr."),
     "logprobs": Setting(
         _optional(_number(int, 0, MAX_TOP_LOGPROBS)), "Report log-probabilities, with the K likeliest tokens."
     ),
     "logprob_ids": Setting(_ids, "Report the log-probabilities of these token ids too, for example 5,9."),
-    "logprobs_of": Setting(_choice("tempered", "raw"), "Distribution of the log-probabilities: tempered or raw (T = 1)."),
+    "logprobs_of": Setting(
+        _choice("tempered", "raw"), "Distribution of the log-probabilities: tempered or raw (T = 1)."
+    ),
     "model": Setting(_text, "builtin, a folder, or a hub name.", "run"),
     "revision": Setting(_optional(_text), "Branch, tag or commit of a hub model.", "run"),
     "device": Setting(_text, "auto, cpu, cuda or cuda:N.", "run"),
@@ -194,7 +213,7 @@ def resolve(layers: Iterable[Layer]) -> Resolved:
         SettingsError: unknown name, wrong type, out of range, or values that contradict each other; the message
             names the value and its source.
     """
-    values = {f.name: f.default for f in fields(Settings)}
+    values: dict[str, Any] = asdict(Settings())
     sources = dict.fromkeys(values, "default")
     depth = dict.fromkeys(values, 0)
     for level, layer in enumerate(layers, start=1):
@@ -264,7 +283,9 @@ def assignments_layer(assignments: Sequence[str]) -> Layer:
     for assignment in assignments:
         name, equals, value = assignment.partition("=")
         if not equals:
-            raise SettingsError(f"--set takes key=value, not '{assignment}'", hint="For example: --set steps=24")
+            raise SettingsError(
+                f"--set takes key=value, not '{assignment}'", hint="For example: --set steps=24"
+            )
         values[name.strip().replace("-", "_")] = value
     return Layer("--set", values)
 
@@ -287,10 +308,13 @@ def preset(name_or_path: str) -> Layer:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
         raise SettingsError(
-            f"no preset or file '{name_or_path}'", hint=f"Presets: {', '.join(preset_names())}; or a path ending in .toml."
+            f"no preset or file '{name_or_path}'",
+            hint=f"Presets: {', '.join(preset_names())}; or a path ending in .toml.",
         ) from None
     except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(f"can't read settings from '{name_or_path}': {error}", hint="It must be a TOML file.") from None
+        raise SettingsError(
+            f"can't read settings from '{name_or_path}': {error}", hint="It must be a TOML file."
+        ) from None
     return Layer(f"config {name_or_path}", values)
 
 

@@ -79,7 +79,14 @@ def test_a_bad_value_is_named_with_its_source(name, value, says):
 
 
 def test_text_values_are_read_as_their_type():
-    values = {"steps": "7", "entropy_bound": "1", "greedy": "yes", "logprob_ids": "5, 9,5", "stop": "END", "seed": "none"}
+    values = {
+        "steps": "7",
+        "entropy_bound": "1",
+        "greedy": "yes",
+        "logprob_ids": "5, 9,5",
+        "stop": "END",
+        "seed": "none",
+    }
     settings = resolve([Layer("environment", values)]).settings
     assert settings.steps == 7
     assert settings.entropy_bound == 1.0
@@ -116,7 +123,10 @@ def test_greedy_is_temperature_zero_and_contradicts_a_temperature_given_with_or_
     resolved = resolve([Layer("checkpoint", {"t_min": 0.4, "t_max": 0.8}), Layer(FLAG, {"greedy": True})])
     assert (resolved.settings.t_min, resolved.settings.t_max) == (0.0, 0.0)
     assert resolved.sources["t_max"] == "greedy (--greedy)"
-    for layers in ([Layer(FLAG, {"greedy": True, "t_max": 0.5})], [preset("greedy"), Layer(FLAG, {"t_max": 0.5})]):
+    for layers in (
+        [Layer(FLAG, {"greedy": True, "t_max": 0.5})],
+        [preset("greedy"), Layer(FLAG, {"t_max": 0.5})],
+    ):
         with pytest.raises(SettingsError, match="greedy is temperature 0, but t_max is 0.5"):
             resolve(layers)
 

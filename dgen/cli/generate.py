@@ -6,14 +6,14 @@ import signal
 import time
 from collections.abc import Iterator
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, get_args
 
 import typer
 
 from dgen.cli import options
 from dgen.cli.inputs import read_prompt
 from dgen.cli.progress import Progress
-from dgen.cli.sink import Sink, standard_streams, wants_color
+from dgen.cli.sink import Format, Sink, standard_streams, wants_color
 from dgen.errors import DgenError, SettingsError
 from dgen.settings import Layer, Resolved, resolve
 
@@ -22,16 +22,19 @@ if TYPE_CHECKING:
 
 INTERRUPTED = 130
 REAL_MODEL = "google/diffusiongemma-26B-A4B-it"
-FORMATS = ("text", "json", "jsonl")
 
 _INPUT, _OUTPUT = "Prompt", "Output"
 
 
 def generate(
-    prompt: Annotated[str | None, typer.Option("--prompt", "-p", help="The prompt.", metavar="TEXT", rich_help_panel=_INPUT)] = None,
+    prompt: Annotated[
+        str | None, typer.Option("--prompt", "-p", help="The prompt.", metavar="TEXT", rich_help_panel=_INPUT)
+    ] = None,
     prompt_file: Annotated[
         str | None,
-        typer.Option("--prompt-file", help="Read it from a file; - is stdin.", metavar="PATH", rich_help_panel=_INPUT),
+        typer.Option(
+            "--prompt-file", help="Read it from a file; - is stdin.", metavar="PATH", rich_help_panel=_INPUT
+        ),
     ] = None,
     system: Annotated[
         str | None, typer.Option("--system", help="A system message.", metavar="TEXT", rich_help_panel=_INPUT)
@@ -129,13 +132,18 @@ def generate(
         raise typer.Exit(code)
 
 
-def _format(name: str) -> Literal["text", "json", "jsonl"]:
-    if name == "text" or name == "json" or name == "jsonl":
-        return name
-    raise SettingsError(f"--format must be one of {', '.join(FORMATS)}, not '{name}'", hint="The default is text.")
+def _format(name: str) -> Format:
+    for known in get_args(Format):
+        if name == known:
+            return known
+    raise SettingsError(
+        f"--format must be one of {', '.join(get_args(Format))}, not '{name}'", hint="The default is text."
+    )
 
 
-def _answer(sink: Sink, layers: list[Layer], text: str, *, system: str | None, raw: bool, verbose: bool) -> int:
+def _answer(
+    sink: Sink, layers: list[Layer], text: str, *, system: str | None, raw: bool, verbose: bool
+) -> int:
     with Progress(sink) as progress:
         started = time.perf_counter()
         progress.update("importing torch and transformers")

@@ -9,7 +9,8 @@ from __future__ import annotations
 import torch
 
 from dgen.engine.request import Request
-from dgen.sampler.noise import Purpose, random_ids
+from dgen.sampler import SamplerKernels
+from dgen.sampler.noise import Purpose
 
 
 class CanvasState:
@@ -18,7 +19,15 @@ class CanvasState:
     Shapes: canvases are int64 [slots, canvas_len], masks bool [slots, canvas_len], per-request numbers [slots].
     """
 
-    def __init__(self, num_slots: int, canvas_len: int, vocab_size: int, device: torch.device) -> None:
+    def __init__(
+        self,
+        num_slots: int,
+        canvas_len: int,
+        vocab_size: int,
+        device: torch.device,
+        kernels: SamplerKernels,
+    ) -> None:
+        self._random_ids = kernels.random_ids
         self.canvas_len = canvas_len
         self.vocab_size = vocab_size
         self.device = device
@@ -72,14 +81,7 @@ class CanvasState:
         self.step[slot] = 0
         self.seen[slot] = 0
         row = torch.tensor([slot], device=self.device)
-        self.ids[slot] = random_ids(
-            self.seeds[row],
-            self.canvas[row],
-            self.step[row],
-            canvas_len=self.canvas_len,
-            vocab_size=self.vocab_size,
-            purpose=Purpose.INIT,
-        )[0]
+        self.ids[slot] = self.random_ids(row, Purpose.INIT)[0]
         first = canvas * self.canvas_len
         given = request.seed_canvas[first : first + self.canvas_len]
         if given:
@@ -92,3 +94,14 @@ class CanvasState:
                 self.pin_ids[slot, position - first] = token_id
         self.ids[slot] = torch.where(self.pinned[slot], self.pin_ids[slot], self.ids[slot])
         self.argmax[slot] = self.ids[slot]
+
+    def random_ids(self, rows: torch.Tensor, purpose: Purpose) -> torch.Tensor:
+        """Uniform ids for the current canvas and step of the slots `rows` [m]: int64 [m, canvas_len]."""
+        return self._random_ids(
+            self.seeds[rows],
+            self.canvas[rows],
+            self.step[rows],
+            canvas_len=self.canvas_len,
+            vocab_size=self.vocab_size,
+            purpose=purpose,
+        )

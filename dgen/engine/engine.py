@@ -58,7 +58,9 @@ class Engine:
     def __init__(self, denoiser: Denoiser, kernels: SamplerKernels) -> None:
         self.denoiser = denoiser
         self._kernels = kernels
-        self._state = CanvasState(denoiser.num_slots, denoiser.canvas_len, denoiser.vocab_size, denoiser.device)
+        self._state = CanvasState(
+            denoiser.num_slots, denoiser.canvas_len, denoiser.vocab_size, denoiser.device, kernels
+        )
         self._stops: dict[int, int] = {}
         self._interrupted = False
 
@@ -90,7 +92,8 @@ class Engine:
         for token_id in ids:
             if not 0 <= token_id < self.denoiser.vocab_size:
                 raise SettingsError(
-                    f"{name}: {token_id} is no token id", hint=f"Ids run from 0 to {self.denoiser.vocab_size - 1}."
+                    f"{name}: {token_id} is no token id",
+                    hint=f"Ids run from 0 to {self.denoiser.vocab_size - 1}.",
                 )
 
     def stop(self, index: int, kept: int) -> None:

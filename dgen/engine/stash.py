@@ -48,9 +48,7 @@ def stash_logprobs(
         if not wanted:
             continue
         raw = logprobs_of == "raw"
-        logits, softcap = (
-            (result.raw_logits, result.raw_softcap) if raw else (result.logits, result.softcap)
-        )
+        logits, softcap = (result.raw_logits, result.raw_softcap) if raw else (result.logits, result.softcap)
         temps = torch.ones_like(result.temps) if raw else result.temps
         call = _StashCall(kernels, logits, softcap, temps, canvas_len)
         largest = call.scores(wanted, num_topk=max(c.request.logprobs or 0 for c in wanted))
@@ -94,7 +92,9 @@ class _StashCall:
             longest = max(len(ids) for ids in token_ids)
             width = 1 + longest
             num_ids = torch.tensor([len(ids) for ids in token_ids], device=device)
-            padded_ids = torch.tensor([[*ids, *[0] * (longest - len(ids))] for ids in token_ids], device=device)
+            padded_ids = torch.tensor(
+                [[*ids, *[0] * (longest - len(ids))] for ids in token_ids], device=device
+            )
         out_ids = torch.zeros(m, self.canvas_len, width, dtype=torch.int64, device=device)
         out_logprobs = torch.zeros(m, self.canvas_len, width, dtype=torch.float32, device=device)
         out_ranks = torch.zeros(m, self.canvas_len, dtype=torch.int64, device=device)

@@ -15,7 +15,7 @@ from dgen.denoiser.base import Denoiser
 from dgen.engine.canvas import CanvasState
 from dgen.sampler import SamplerKernels, entropy_bound
 from dgen.sampler.filters import filter_logits
-from dgen.sampler.noise import Purpose, random_ids
+from dgen.sampler.noise import Purpose
 
 
 @dataclass(slots=True)
@@ -96,14 +96,7 @@ def _update(
     """Accept, renoise, judge and advance: (accepted [m, canvas_len], mean entropy [m], stable and confident [m])."""
     pinned, pin_ids = state.pinned[rows], state.pin_ids[rows]
     accepted = entropy_bound.accept(entropy, state.bound[rows], pinned)
-    noise = random_ids(
-        state.seeds[rows],
-        state.canvas[rows],
-        state.step[rows],
-        canvas_len=state.canvas_len,
-        vocab_size=state.vocab_size,
-        purpose=Purpose.RENOISE,
-    )
+    noise = state.random_ids(rows, Purpose.RENOISE)
     state.ids[rows] = entropy_bound.renoise(accepted, draw, noise, pinned, pin_ids)
     argmax = torch.where(pinned, pin_ids, argmax)
     history = state.history[rows]

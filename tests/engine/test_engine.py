@@ -13,6 +13,7 @@ from dgen.engine.events import Committed, Converged, Denoised, Finished, Prefill
 from dgen.errors import ContextError, SettingsError
 from dgen.sampler import kernels_for
 
+
 def always(*ids):
     return lambda call: towards(ids)
 
@@ -20,7 +21,17 @@ def always(*ids):
 def test_events_come_in_the_promised_order():
     events, _ = run(ScriptedDenoiser(always(*TEXT)), replace(BASE, max_tokens=12))
     kinds = [type(event) for event in events]
-    assert kinds == [Prefilled, Denoised, Denoised, Converged, Committed, Denoised, Denoised, Converged, Finished]
+    assert kinds == [
+        Prefilled,
+        Denoised,
+        Denoised,
+        Converged,
+        Committed,
+        Denoised,
+        Denoised,
+        Converged,
+        Finished,
+    ]
 
 
 def test_a_stable_canvas_needs_one_more_equal_step_than_its_stability():
@@ -189,7 +200,9 @@ def test_masked_logits_leave_the_entropy_whole():
 
     events, done = run(ScriptedDenoiser(script), BASE)
     assert done[0].steps == (2,)
-    assert all(entropy == entropy for event in events if isinstance(event, Denoised) for entropy in event.entropy)
+    assert all(
+        entropy == entropy for event in events if isinstance(event, Denoised) for entropy in event.entropy
+    )
 
 
 def test_pins_hold_at_every_step_are_emitted_and_left_out_of_the_mean():
@@ -206,13 +219,22 @@ def test_pins_hold_at_every_step_are_emitted_and_left_out_of_the_mean():
     assert all(call.ids[1] == 34 for call in denoiser.calls if call.canvas == 1)
     assert done[0].converged_by[0] == "confidence", "the pinned row's entropy was counted"
     assert denoiser.committed == [(0, (20, 20, 33, 20, 20, 20))]
-    assert [pinned.tolist() for _, _, pinned in denoiser.conditioned][0] == [False, False, True, False, False, False]
+    assert [pinned.tolist() for _, _, pinned in denoiser.conditioned][0] == [
+        False,
+        False,
+        True,
+        False,
+        False,
+        False,
+    ]
     first = next(event for event in events if isinstance(event, Denoised))
     assert not first.accepted[2]
 
 
 def test_a_fully_pinned_canvas_converges():
-    _, done = run(ScriptedDenoiser(lambda call: torch.zeros(6, 40)), replace(BASE, pins=dict(enumerate(TEXT))))
+    _, done = run(
+        ScriptedDenoiser(lambda call: torch.zeros(6, 40)), replace(BASE, pins=dict(enumerate(TEXT)))
+    )
     assert (ids(done[0]), done[0].steps) == (TEXT, (2,))
 
 
@@ -261,7 +283,9 @@ def test_a_request_is_the_same_alone_in_company_and_in_any_order():
 
 def test_nothing_of_a_request_is_left_for_the_slots_next_tenant():
     engine_alone = run(ScriptedDenoiser(unsure), BASE)[1][0]
-    loud = replace(BASE, pins={0: 39, 5: 38}, seed_canvas=TEXT, top_k=1, top_p=0.5, stability=5, logprobs=3, seed=77)
+    loud = replace(
+        BASE, pins={0: 39, 5: 38}, seed_canvas=TEXT, top_k=1, top_p=0.5, stability=5, logprobs=3, seed=77
+    )
     for first in (loud, replace(loud, prompt_ids=()), replace(loud, max_tokens=9)):
         _, done = run(ScriptedDenoiser(unsure), first, BASE)
         assert replace(done[1], index=0) == engine_alone

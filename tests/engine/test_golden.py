@@ -1,7 +1,7 @@
 """The engine on the reference denoiser against transformers' own eager `generate`.
 
-dgen runs first and its draws and random ids are recorded; then transformers runs with those injected. Equal tokens,
-steps and acceptance masks, and bit-equal logits, over three canvases.
+dgen runs first and its draws and random ids are recorded; then transformers runs with those injected. Equal
+tokens, steps and acceptance masks, and bit-equal logits, over three canvases.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from dgen.denoiser.reference import ReferenceDenoiser
 from dgen.engine.engine import Engine
 from dgen.engine.events import Denoised, Finished
 from dgen.engine.request import Request
-from dgen.sampler import SamplerKernels, kernels_for
+from dgen.sampler import kernels_for
 
 CANVAS, WINDOW, CANVASES = 6, 8, 3
 LENGTHS = sorted({1, 2, WINDOW - 1, WINDOW, WINDOW + 1, CANVAS - 1, CANVAS, CANVAS + 1, 3 * WINDOW})
@@ -52,7 +52,7 @@ def record_dgen(model, request: Request) -> Recording:
         return logits
 
     denoiser.denoise = denoise
-    for event in Engine(denoiser, SamplerKernels("recording", row_stats, plain.stash)).run([request]):
+    for event in Engine(denoiser, replace(plain, row_stats=row_stats)).run([request]):
         if isinstance(event, Denoised):
             seen.events.append(event)
         elif isinstance(event, Finished):
@@ -62,7 +62,9 @@ def record_dgen(model, request: Request) -> Recording:
     return seen
 
 
-def replay_in_transformers(model, request: Request, seen: Recording, monkeypatch) -> tuple[list[int], list, list, list]:
+def replay_in_transformers(
+    model, request: Request, seen: Recording, monkeypatch
+) -> tuple[list[int], list, list, list]:
     """transformers' tokens, raw logits and acceptance masks a step, and steps a canvas."""
     # Initial canvas, then after each step the canvas that follows: dgen's own random ids where not accepted.
     after_each_step = []
@@ -147,7 +149,9 @@ def assert_same_as_transformers(model, request: Request, monkeypatch) -> Recordi
 def test_three_canvases_are_those_of_transformers_generate(length, layers, monkeypatch):
     model, _ = tiny_model(seed=1, canvas_length=CANVAS, window=WINDOW, layers=layers)
     seen = assert_same_as_transformers(model, make_request(length), monkeypatch)
-    assert any(not all(event.accepted) for event in seen.events), "a run that accepts all at once shows nothing"
+    assert any(not all(event.accepted) for event in seen.events), (
+        "a run that accepts all at once shows nothing"
+    )
 
 
 @pytest.mark.parametrize(
