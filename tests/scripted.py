@@ -78,7 +78,9 @@ class ScriptedDenoiser:
     def condition(self, slots, logits, temps, probs, pinned) -> None:
         assert logits.shape == (len(slots) * self.canvas_len, self.vocab_size)
         for j, slot in enumerate(slots):
-            self.conditioned.append((slot, probs.view(len(slots), self.canvas_len, -1)[j].clone(), pinned[j].clone()))
+            self.conditioned.append(
+                (slot, probs.view(len(slots), self.canvas_len, -1)[j].clone(), pinned[j].clone())
+            )
 
     def commit(self, slot: int, ids: torch.Tensor) -> None:
         self.committed.append((slot, tuple(ids.tolist())))

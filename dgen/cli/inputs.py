@@ -71,7 +71,8 @@ def _decode(data: bytes, name: str) -> str:
         text = data.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"'{name}' is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}", hint="Convert it to UTF-8."
+            f"'{name}' is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}",
+            hint="Convert it to UTF-8.",
         ) from None
     # The newline that ends a text file is not part of the prompt.
     return text.removesuffix("\n").removesuffix("\r")

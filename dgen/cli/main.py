@@ -102,5 +102,9 @@ def _unexpected(error: Exception) -> DgenError:
     name = type(error).__name__
     lines = str(error).strip().splitlines() or [""]
     if name == "OutOfMemoryError":
-        return DgenError(f"the GPU is out of memory: {lines[0]}", hint="Shorten the prompt, or use --device cpu.")
-    return DgenError(f"unexpected {name}: {lines[0]}", hint="Run again with --debug to see where; this is a bug in dgen.")
+        return DgenError(
+            f"the GPU is out of memory: {lines[0]}", hint="Shorten the prompt, or use --device cpu."
+        )
+    return DgenError(
+        f"unexpected {name}: {lines[0]}", hint="Run again with --debug to see where; this is a bug in dgen."
+    )

@@ -54,17 +54,26 @@ Config = Annotated[
 ]
 Set = Annotated[
     list[str] | None,
-    typer.Option("--set", help="Any setting as key=value (repeatable).", rich_help_panel=_CONFIG, show_default=False),
+    typer.Option(
+        "--set", help="Any setting as key=value (repeatable).", rich_help_panel=_CONFIG, show_default=False
+    ),
 ]
 NoConfig = Annotated[
-    bool, typer.Option("--no-config", help="Ignore --config, DGEN_CONFIG and all DGEN_* variables.", rich_help_panel=_CONFIG)
+    bool,
+    typer.Option(
+        "--no-config", help="Ignore --config, DGEN_CONFIG and all DGEN_* variables.", rich_help_panel=_CONFIG
+    ),
 ]
 Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Nothing on stderr but errors.")]
-Verbose = Annotated[bool, typer.Option("--verbose", "-v", help="Settings with their sources, timings, counts.")]
+Verbose = Annotated[
+    bool, typer.Option("--verbose", "-v", help="Settings with their sources, timings, counts.")
+]
 Debug = Annotated[bool, typer.Option("--debug", help="Show the traceback of a failure.")]
 
 
-def settings_layers(config: str | None, no_config: bool, assignments: list[str] | None, **flags: Any) -> list[Layer]:
+def settings_layers(
+    config: str | None, no_config: bool, assignments: list[str] | None, **flags: Any
+) -> list[Layer]:
     """The layers of a command, weakest first: preset, environment, --set, flags (those given).
 
     Raises:

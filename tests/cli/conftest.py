@@ -50,9 +50,20 @@ def shell(checkpoint) -> Callable[..., subprocess.CompletedProcess[str]]:
     """Run a bash line in which $DGEN is the program and $MODEL a tiny checkpoint."""
 
     def call(line: str, **kwargs) -> subprocess.CompletedProcess[str]:
-        environment = {**os.environ, "DGEN": f"{sys.executable} -m dgen", "MODEL": str(checkpoint), "OMP_NUM_THREADS": "1"}
+        environment = {
+            **os.environ,
+            "DGEN": f"{sys.executable} -m dgen",
+            "MODEL": str(checkpoint),
+            "OMP_NUM_THREADS": "1",
+        }
         return subprocess.run(
-            ["bash", "-c", line], capture_output=True, text=True, env=environment, timeout=120, check=False, **kwargs
+            ["bash", "-c", line],
+            capture_output=True,
+            text=True,
+            env=environment,
+            timeout=120,
+            check=False,
+            **kwargs,
         )
 
     return call

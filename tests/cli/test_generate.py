@@ -35,7 +35,9 @@ def test_quiet_leaves_stderr_empty(dgen, checkpoint):
 
 
 def test_verbose_names_imports_settings_and_sources(dgen, checkpoint):
-    err = dgen("generate", "-m", checkpoint, "-v", "--prompt", "a cat", "--max-tokens", 4, "--set", "steps=5").err
+    err = dgen(
+        "generate", "-m", checkpoint, "-v", "--prompt", "a cat", "--max-tokens", 4, "--set", "steps=5"
+    ).err
     assert re.search(r"imports \d+\.\d+ s", err)
     assert "  steps = 5 (--set)" in err
     assert "  max_tokens = 4 (--max-tokens)" in err
@@ -61,12 +63,26 @@ def test_jsonl_is_a_line_a_token_and_a_closing_completion_that_all_validate(dgen
 
 
 def test_json_holds_the_same_log_probabilities_as_jsonl(dgen, checkpoint):
-    common = ("generate", "-m", checkpoint, "--prompt", "a cat", "--max-tokens", 13, "--seed", 4, "--logprobs", 2)
+    common = (
+        "generate",
+        "-m",
+        checkpoint,
+        "--prompt",
+        "a cat",
+        "--max-tokens",
+        13,
+        "--seed",
+        4,
+        "--logprobs",
+        2,
+    )
     (one,) = lines(dgen(*common, "--format", "json").out)
     *tokens, completion = lines(dgen(*common, "--format", "jsonl").out)
     Draft202012Validator(schema()).validate(one)
     strip = {"type", "id", "index"}
-    assert one["logprobs"] == [{key: value for key, value in token.items() if key not in strip} for token in tokens]
+    assert one["logprobs"] == [
+        {key: value for key, value in token.items() if key not in strip} for token in tokens
+    ]
     assert (one["text"], one["settings_hash"]) == (completion["text"], completion["settings_hash"])
 
 
@@ -83,8 +99,18 @@ def test_a_drawn_seed_is_reported_and_repeats_the_run(dgen, checkpoint):
     [
         (["--prompt", ""], 2, "the prompt is empty", "--prompt"),
         ([], 2, "there is no prompt", "dgen generate"),
-        (["--prompt", "x", "--steps", "0"], 2, "steps must be a whole number >= 1, not '0' (--steps)", "steps"),
-        (["--prompt", "x", "--steps", "many"], 2, "steps must be a whole number, not 'many' (--steps)", "steps"),
+        (
+            ["--prompt", "x", "--steps", "0"],
+            2,
+            "steps must be a whole number >= 1, not '0' (--steps)",
+            "steps",
+        ),
+        (
+            ["--prompt", "x", "--steps", "many"],
+            2,
+            "steps must be a whole number, not 'many' (--steps)",
+            "steps",
+        ),
         (["--prompt", "x", "--stepz", "3"], 2, "no such option: --stepz", "Did you mean --steps?"),
         (["--prompt", "x", "--temperature", "0.5"], 2, "no such option: --temperature", "--t-max"),
         (["--prompt", "x", "--repetition-penalty", "2"], 2, "no such option: --repetition-penalty", "canvas"),
@@ -129,7 +155,19 @@ def test_a_prompt_of_one_emoji_and_of_any_script_works(dgen, checkpoint):
 
 
 def test_stop_ends_the_answer_before_the_text(dgen, checkpoint):
-    common = ("generate", "-m", checkpoint, "--prompt", "a cat", "--max-tokens", 24, "--seed", 3, "--format", "json")
+    common = (
+        "generate",
+        "-m",
+        checkpoint,
+        "--prompt",
+        "a cat",
+        "--max-tokens",
+        24,
+        "--seed",
+        3,
+        "--format",
+        "json",
+    )
     (whole,) = lines(dgen(*common).out)
     assert len(whole["text"]) > 3
     stop = whole["text"][2:4]
@@ -139,7 +177,19 @@ def test_stop_ends_the_answer_before_the_text(dgen, checkpoint):
 
 
 def test_the_kernel_is_a_matter_of_speed_alone(dgen, checkpoint, monkeypatch):
-    common = ("generate", "-m", checkpoint, "--prompt", "a cat", "--max-tokens", 16, "--seed", 2, "--format", "json")
+    common = (
+        "generate",
+        "-m",
+        checkpoint,
+        "--prompt",
+        "a cat",
+        "--max-tokens",
+        16,
+        "--seed",
+        2,
+        "--format",
+        "json",
+    )
     (plain,) = lines(dgen(*common).out)
     monkeypatch.setenv("DGEN_KERNEL", "triton")
     (fused,) = lines(dgen(*common).out)

@@ -70,12 +70,28 @@ def test_any_locale_writes_utf8(shell):
 
 
 def test_ctrl_c_keeps_what_was_committed_and_is_exit_130(checkpoint):
-    command = [sys.executable, "-m", "dgen", "generate", "-q", "-m", str(checkpoint), "--prompt", "a cat", "--seed", "1"]
+    command = [
+        sys.executable,
+        "-m",
+        "dgen",
+        "generate",
+        "-q",
+        "-m",
+        str(checkpoint),
+        "--prompt",
+        "a cat",
+        "--seed",
+        "1",
+    ]
     # Never confident, so that each canvas takes its time; hundreds of canvases.
     slow = ["--max-tokens", "400", "--steps", "40", "--confidence", "0", "--set", "entropy_bound=0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
-        [*command, *slow, "--format", "jsonl"], stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, env=environment
+        [*command, *slow, "--format", "jsonl"],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+        env=environment,
     )
     first = process.stdout.readline()
     process.send_signal(signal.SIGINT)

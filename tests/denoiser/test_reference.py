@@ -60,7 +60,9 @@ def test_a_pinned_row_has_no_self_conditioning(model):
     denoiser.prefill(0, ids_of(2, 50, 60))
     first = denoiser.denoise([0], canvas_of(0))
     signals = []
-    hook = model.model.decoder.self_conditioning.register_forward_hook(lambda _m, args, _o: signals.append(args[1]))
+    hook = model.model.decoder.self_conditioning.register_forward_hook(
+        lambda _m, args, _o: signals.append(args[1])
+    )
     pinned = no_pins()
     pinned[0, 2] = True
     denoiser.condition([0], first, torch.tensor([0.8]), None, pinned)
@@ -78,7 +80,9 @@ def test_temperature_zero_conditions_on_the_argmax(model):
     denoiser.prefill(0, ids_of(2, 50, 60))
     first = denoiser.denoise([0], canvas_of(0))
     signals = []
-    hook = model.model.decoder.self_conditioning.register_forward_hook(lambda _m, args, _o: signals.append(args[1]))
+    hook = model.model.decoder.self_conditioning.register_forward_hook(
+        lambda _m, args, _o: signals.append(args[1])
+    )
     denoiser.condition([0], first, torch.tensor([0.0]), None, no_pins())
     denoiser.denoise([0], canvas_of(0))
     hook.remove()
@@ -92,7 +96,9 @@ def test_slots_hold_their_own_prefix_and_signal(model):
         shared.prefill(slot, prompt)
     canvas = torch.cat([canvas_of(slot) for slot in prompts])
     first = shared.denoise([0, 1, 2], canvas)
-    shared.condition([0, 2], torch.cat([first[:CANVAS], first[2 * CANVAS :]]), torch.tensor([0.8, 0.5]), None, no_pins(2))
+    shared.condition(
+        [0, 2], torch.cat([first[:CANVAS], first[2 * CANVAS :]]), torch.tensor([0.8, 0.5]), None, no_pins(2)
+    )
     second = shared.denoise([2, 0, 1], canvas[[2, 0, 1]])
     for slot, prompt in prompts.items():
         alone = ReferenceDenoiser(model)
