@@ -95,7 +95,8 @@ def test_ctrl_c_keeps_what_was_committed_and_is_exit_130(checkpoint):
     )
     first = process.stdout.readline()
     process.send_signal(signal.SIGINT)
-    rest, err = process.communicate(timeout=60)
+    rest, err = process.stdout.read(), process.stderr.read()
+    process.wait(timeout=60)
     *tokens, completion = [json.loads(line) for line in (first + rest).splitlines()]
     assert process.returncode == 130
     assert completion["finish_reason"] == "interrupted"
