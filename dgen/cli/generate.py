@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Annotated, Any, get_args
 import typer
 
 from dgen.cli import options
-from dgen.cli.inputs import read_prompt
+from dgen.cli.inputs import from_argv, read_prompt
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Format, Sink, standard_streams, wants_color
 from dgen.errors import DgenError, SettingsError
@@ -127,7 +127,7 @@ def generate(
     sink.check()
     if early.sources["model"] == "default":
         sink.note(f"Using the built-in demo checkpoint; for the real one: --model {REAL_MODEL}")
-    code = _answer(sink, layers, text, system=system, raw=raw, verbose=verbose)
+    code = _answer(sink, layers, text, system=from_argv(system, "--system"), raw=raw, verbose=verbose)
     if code:
         raise typer.Exit(code)
 

@@ -20,6 +20,7 @@ def read_prompt(prompt: str | None, prompt_file: str | None) -> str:
     """
     if prompt is not None and prompt_file not in (None, "-"):
         raise UsageError("both --prompt and --prompt-file were given", hint="Give one of them.")
+    prompt = from_argv(prompt, "--prompt")
     if prompt_file is not None and prompt_file != "-":
         text = _read_file(prompt_file)
     else:
@@ -27,11 +28,16 @@ def read_prompt(prompt: str | None, prompt_file: str | None) -> str:
         if piped is None and prompt is None:
             raise UsageError("there is no prompt", hint=NO_PROMPT_HINT)
         text = "\n\n".join(part for part in (piped, prompt) if part)
-    try:
-        text.encode()
-    except UnicodeEncodeError:
-        raise UsageError("the prompt is not valid UTF-8", hint="Save or send it as UTF-8.") from None
     return text
+
+
+def from_argv(value: str | None, name: str) -> str | None:
+    """A text of the command line as UTF-8, in whatever locale Python has decoded it.
+
+    Raises:
+        UsageError: its bytes are not UTF-8.
+    """
+    return None if value is None else _decode_strictly(os.fsencode(value), name)
 
 
 def _read_file(path: str) -> str:
@@ -67,12 +73,15 @@ def _read_stdin(*, asked: bool, has_prompt: bool) -> str | None:
 
 
 def _decode(data: bytes, name: str) -> str:
+    # The newline that ends a text file is not part of the prompt.
+    return _decode_strictly(data, name).removeprefix("\ufeff").removesuffix("\n").removesuffix("\r")
+
+
+def _decode_strictly(data: bytes, name: str) -> str:
     try:
-        text = data.decode("utf-8-sig")
+        return data.decode()
     except UnicodeDecodeError as error:
         raise UsageError(
-            f"'{name}' is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}",
+            f"{name} is not UTF-8: byte {data[error.start]:#04x} at offset {error.start}",
             hint="Convert it to UTF-8.",
         ) from None
-    # The newline that ends a text file is not part of the prompt.
-    return text.removesuffix("\n").removesuffix("\r")
