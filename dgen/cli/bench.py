@@ -8,7 +8,7 @@ import os
 import shutil
 import sys
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
@@ -20,7 +20,7 @@ from dgen.errors import SettingsError
 from dgen.settings import SETTINGS, Layer, environment_layer, resolve
 
 if TYPE_CHECKING:
-    from dgen.bench.compare import Comparison
+    from dgen.bench.compare import Comparison, OlderRun
     from dgen.bench.report import Report, Settings
     from dgen.bench.steps import Subject
     from dgen.bench.tables import Table
@@ -29,6 +29,15 @@ if TYPE_CHECKING:
 FORMATS = ("table", "json")
 SEED = 1
 _PIPED_WIDTH = 160
+
+
+class _Sizes(NamedTuple):
+    """How much to time; repeats None leaves them to the bench."""
+
+    canvas: int
+    vocab: int
+    repeats: int | None
+
 
 bench_app = typer.Typer(
     invoke_without_command=True,
@@ -42,16 +51,17 @@ bench_app = typer.Typer(
 def bench(
     context: typer.Context,
     canvas: Annotated[
-        int, typer.Option("--canvas", min=1, help="Rows of logits, for the sampler's figures.")
-    ] = 256,
+        str, typer.Option("--canvas", metavar="N", help="Rows of logits, for the sampler's figures.")
+    ] = "256",
     vocab: Annotated[
-        int,
-        typer.Option("--vocab", min=2, max=2**31 - 1, help="Columns of logits, for the sampler's figures."),
-    ] = 262144,
+        str, typer.Option("--vocab", metavar="N", help="Columns of logits, for the sampler's figures.")
+    ] = "262144",
     repeats: Annotated[
-        int | None,
+        str | None,
         typer.Option(
-            "--repeats", min=1, help="Timed repeats of everything; by default as many as the device is fast."
+            "--repeats",
+            metavar="N",
+            help="Timed repeats of every figure.  [default: on CUDA 50, on a CPU 3; 5 of the step]",
         ),
     ] = None,
     model: options.Model = None,
@@ -86,8 +96,15 @@ def bench(
     if context.invoked_subcommand is not None:
         return
     as_json = _is_json(output_format)
+    sizes = _Sizes(
+        canvas=_whole("canvas", canvas, low=1, high=2**16),
+        vocab=_whole("vocab", vocab, low=2, high=2**31 - 1),
+        repeats=None if repeats is None else _whole("repeats", repeats, low=1, high=10_000),
+    )
     layers = _layers(model=model, revision=revision, device=device, dtype=dtype, offline=offline)
-    early = resolve(layers)  # what is wrong with the command line is said before anything is loaded
+    # What is wrong with the command line is said before anything is loaded.
+    early = resolve(layers)
+    old = None if compare is None else _read_older(compare, sizes)
     stdout, stderr = standard_streams()
     sink = Sink(
         stdout,
@@ -100,7 +117,8 @@ def bench(
     sink.check()
     if early.sources["model"] == "default":
         sink.note(f"Using the built-in demo checkpoint; for the real one: --model {REAL_MODEL}")
-    report, comparison = _measure(sink, layers, canvas=canvas, vocab=vocab, repeats=repeats, old_path=compare)
+    report = _measure(sink, layers, sizes)
+    comparison = None if old is None else _compare(sink, report, old)
     if as_json:
         compared = None if comparison is None else comparison.record()
         sink.document(json.dumps({**report.record(), "compare": compared}, indent=1, allow_nan=False))
@@ -117,6 +135,19 @@ def _is_json(name: str) -> bool:
     return name == "json"
 
 
+def _whole(name: str, text: str, *, low: int, high: int) -> int:
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise SettingsError(
+            f"{name} must be a whole number from {low} to {high}, not '{text}' (--{name})",
+            hint="See dgen bench --help.",
+        )
+    return value
+
+
 def _layers(**flags: str | bool | None) -> list[Layer]:
     """The environment's settings of the run (model, device ...) under the flags; a request's are the model's own."""
     environment = environment_layer(os.environ)
@@ -125,35 +156,38 @@ def _layers(**flags: str | bool | None) -> list[Layer]:
     return [Layer(environment.source, run), *given]
 
 
-def _measure(
-    sink: Sink, layers: list[Layer], *, canvas: int, vocab: int, repeats: int | None, old_path: str | None
-) -> tuple[Report, Comparison | None]:
+def _read_older(path: str, sizes: _Sizes) -> OlderRun:
+    from dgen.bench.compare import read_report
+
+    return read_report(path, canvas=sizes.canvas, vocab=sizes.vocab)
+
+
+def _compare(sink: Sink, report: Report, old: OlderRun) -> Comparison:
+    from dgen.bench.compare import compare
+
+    comparison = compare(report, old)
+    for difference in comparison.differences:
+        sink.warn(f"compared with {old.path}: {difference}")
+    return comparison
+
+
+def _measure(sink: Sink, layers: list[Layer], sizes: _Sizes) -> Report:
     with Progress(sink) as progress:
         tell = _teller(sink, progress)
         tell("importing torch and transformers")
-        from dgen.bench.compare import compare, read_report
         from dgen.bench.environment import environment
         from dgen.bench.suite import run_suite
         from dgen.checkpoint.memory import free_memory
         from dgen.generator import from_layers
 
-        old = None if old_path is None else read_report(old_path, canvas=canvas, vocab=vocab)
         tell("loading the checkpoint")
         generator = from_layers(layers)
         subject = _subject(generator)
-        settings = _settings(generator, canvas=canvas, vocab=vocab, repeats=repeats)
         found = environment(subject.denoiser.device)
         for name, value in found.items():
             sink.detail(f"{name}: {value}")
-        report = run_suite(settings, subject, found, free_memory=free_memory, progress=tell)
-        progress.clear()
-    if old is None:
-        return report, None
-    assert old_path is not None
-    comparison = compare(report, old, path=old_path)
-    for difference in comparison.differences:
-        sink.warn(f"compared with {old_path}: {difference}")
-    return report, comparison
+        settings = _settings(generator, sizes)
+        return run_suite(settings, subject, found, free_memory=free_memory, progress=tell)
 
 
 def _subject(generator: Generator) -> Subject:
@@ -163,14 +197,12 @@ def _subject(generator: Generator) -> Subject:
     return Subject(generator.checkpoint.model, generator.denoiser, generator.kernels, requests)
 
 
-def _settings(generator: Generator, *, canvas: int, vocab: int, repeats: int | None) -> Settings:
+def _settings(generator: Generator, sizes: _Sizes) -> Settings:
     from dgen.bench.report import Settings
 
     checkpoint = generator.checkpoint
     return Settings(
-        canvas=canvas,
-        vocab=vocab,
-        repeats=repeats,
+        **sizes._asdict(),
         device=str(checkpoint.device),
         kernels=generator.kernels.name,
         denoiser=generator.denoiser.name,

@@ -126,7 +126,7 @@ def generate(
     )
     sink.check()
     if early.sources["model"] == "default":
-        sink.note(f"Using the built-in demo checkpoint; for the real one: --model {REAL_MODEL}")
+        sink.note(f"Built-in demo checkpoint. The real one: --model {REAL_MODEL}")
     code = _answer(sink, layers, text, system=from_argv(system, "--system"), raw=raw, verbose=verbose)
     if code:
         raise typer.Exit(code)

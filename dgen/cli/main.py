@@ -6,6 +6,7 @@
 from __future__ import annotations
 
 import difflib
+import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -40,6 +41,9 @@ def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code; `--debug` shows the traceback of a failure."""
     from dgen.cli.app import app
 
+    # Before torch is loaded. Its OpenMP threads spin while they wait for each other; as soon as anything else runs
+    # on the machine, a denoising step of a small model then takes ten times as long.
+    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     debug = "--debug" in argv
     try:
         code = typer.main.get_command(app).main(args=list(argv), prog_name="dgen", standalone_mode=False)
@@ -71,8 +75,6 @@ def _fail(error: DgenError, debug: bool) -> int:
 
 def _close_quietly() -> int:
     """The reader of --help or --version went away: point stdout elsewhere, so that exit does not complain."""
-    import os
-
     os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
     return 0
 

@@ -21,6 +21,7 @@ class Progress:
         self._enabled = not sink.quiet and is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._shares_terminal = is_terminal(sys.stdout)
         self._live: Any = None
+        self._spinner: Any = None
 
     def __enter__(self) -> Progress:
         return self
@@ -34,9 +35,10 @@ class Progress:
         from rich.spinner import Spinner
 
         if self._live is None:
+            self._spinner = Spinner("dots", text=text, style="dim")
             # Live's redirects would send stdout to stderr.
             self._live = Live(
-                Spinner("dots", text=text, style="dim"),
+                self._spinner,
                 console=Console(stderr=True),
                 transient=True,
                 redirect_stdout=False,
@@ -45,7 +47,7 @@ class Progress:
             )
             self._live.start()
         else:
-            self._live.renderable.update(text=text)
+            self._spinner.update(text=text)
 
     def clear(self) -> None:
         """Remove the line before text is written."""

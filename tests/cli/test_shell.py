@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import json
 import os
+import pty
+import re
 import signal
 import subprocess
 import sys
+
+import pytest
 
 RUN = '$DGEN generate -q -m "$MODEL" --max-tokens 16 --seed 1'
 
@@ -67,6 +71,73 @@ def test_any_locale_writes_utf8(shell):
     plain = shell(f"{RUN} --prompt 🦊 --format json")
     other = shell(f"LC_ALL=C PYTHONUTF8=0 {RUN} --prompt 🦊 --format json")
     assert json.loads(other.stdout)["text"] == json.loads(plain.stdout)["text"]
+
+
+def on_a_terminal(command: list[str], **environment: str) -> str:
+    """What a terminal of 80 columns receives from a command that owns it."""
+    reader, writer = pty.openpty()
+    process = subprocess.Popen(
+        command,
+        stdin=writer,
+        stdout=writer,
+        stderr=writer,
+        env={**os.environ, "OMP_NUM_THREADS": "1", **environment},
+    )
+    os.close(writer)
+    seen = b""
+    while True:
+        try:
+            chunk = os.read(reader, 65536)
+        except OSError:  # how Linux says that the last writer is gone
+            break
+        if not chunk:
+            break
+        seen += chunk
+    os.close(reader)
+    assert process.wait(timeout=60) == 0
+    return seen.decode()
+
+
+def test_on_a_terminal_progress_is_shown_and_taken_away_before_the_text(checkpoint):
+    command = [
+        sys.executable,
+        "-m",
+        "dgen",
+        "generate",
+        "-m",
+        str(checkpoint),
+        "--prompt",
+        "a cat",
+        "--seed",
+        "1",
+    ]
+    alone = subprocess.run(
+        command, capture_output=True, text=True, check=True, stdin=subprocess.DEVNULL
+    ).stdout
+    seen = on_a_terminal(command, TERM="xterm-256color")
+    assert "importing torch" in seen
+    assert "loading the checkpoint" in seen
+    last_erasure = seen.rindex("\x1b[2K")
+    assert "eos" in seen[last_erasure:] or "length" in seen[last_erasure:]
+    assert len(seen[last_erasure:]) > len(alone), "text was written before the progress line was gone"
+
+
+@pytest.mark.parametrize("environment", [{"TERM": "dumb"}, {"TERM": "xterm", "NO_COLOR": "1"}], ids=str)
+def test_a_dumb_or_colourless_terminal_gets_no_styles(checkpoint, environment):
+    command = [
+        sys.executable,
+        "-m",
+        "dgen",
+        "generate",
+        "-m",
+        str(checkpoint),
+        "--prompt",
+        "a cat",
+        "--seed",
+        "1",
+    ]
+    seen = on_a_terminal(command, **environment)
+    assert not re.search(r"\x1b\[[0-9;]*m", seen) if "NO_COLOR" in environment else "\x1b" not in seen
 
 
 def test_ctrl_c_keeps_what_was_committed_and_is_exit_130(checkpoint):
