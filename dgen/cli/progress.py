@@ -11,7 +11,7 @@ import sys
 from types import TracebackType
 from typing import Any
 
-from dgen.cli.sink import Sink, is_terminal
+from dgen.cli.sink import Sink, is_terminal, wants_color
 
 
 class Progress:
@@ -35,7 +35,7 @@ class Progress:
         from rich.spinner import Spinner
 
         if self._live is None:
-            self._spinner = Spinner("dots", text=text, style="dim")
+            self._spinner = Spinner("dots", text=text, style="dim" if wants_color(sys.stderr) else None)
             # Live's redirects would send stdout to stderr.
             self._live = Live(
                 self._spinner,
