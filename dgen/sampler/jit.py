@@ -1,0 +1,66 @@
+"""Triton where it is installed, and a clear refusal where it is not.
+
+The kernels of this room take `jit` and `tl` from here, so that the torch references stay importable on a
+machine without Triton. Nothing is decided at import time beyond that: a kernel launch asks `require_triton`.
+"""
+
+from __future__ import annotations
+
+import importlib
+from typing import Any
+
+import torch
+
+from dgen.errors import SettingsError
+
+try:
+    triton: Any = importlib.import_module("triton")
+    tl: Any = importlib.import_module("triton.language")
+except ImportError:
+    triton = tl = None
+
+
+def _leave(function: Any) -> Any:
+    """Without Triton a kernel stays a plain function, which is never launched."""
+    return function
+
+
+jit: Any = _leave if triton is None else triton.jit
+
+
+def constant(value: int | float) -> Any:
+    """A module-level number that kernels may read."""
+    return value if triton is None else tl.constexpr(value)
+
+
+@jit
+def _probe() -> None:
+    pass
+
+
+def has_triton() -> bool:
+    """Whether Triton can be imported."""
+    return triton is not None
+
+
+def is_interpreted() -> bool:
+    """Whether kernels run in Triton's interpreter: TRITON_INTERPRET=1 stood before Triton's first import."""
+    return has_triton() and not isinstance(_probe, triton.runtime.JITFunction)
+
+
+def require_triton(device: torch.device) -> None:
+    """Refuse a launch that cannot work.
+
+    Raises:
+        SettingsError: Triton is missing, or `device` is no CUDA device and the kernels are not interpreted.
+    """
+    if not has_triton():
+        raise SettingsError(
+            "kernel 'triton' asked for, but the package triton is not installed",
+            hint="pip install triton, or use the kernel 'torch' (or 'auto').",
+        )
+    if device.type != "cuda" and not is_interpreted():
+        raise SettingsError(
+            f"kernel 'triton' asked for on device '{device}', but Triton's kernels need a CUDA device",
+            hint="use the kernel 'torch' (or 'auto'); TRITON_INTERPRET=1 runs them, slowly, on the CPU.",
+        )
