@@ -1,22 +1,19 @@
 """What a run and one of its requests may set, and where each value came from.
 
 Layers, later ones winning: built-in defaults < the checkpoint's generation_config.json < a `--config` preset <
-`DGEN_*` < flags. Pure data and parsing on the standard library: reads no file and no environment by itself
-(`preset` and `environment_layer` are called by whoever owns those), and knows no model.
+`DGEN_*` < flags. Pure data and parsing on the standard library: reads no file and no environment (`layers.py` does,
+when asked), and knows no model.
 """
 
 from __future__ import annotations
 
 import math
-import tomllib
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from pathlib import Path
 from typing import Any
 
 from dgen.errors import SettingsError
 
-ENV_PREFIX = "DGEN_"
 FLAG = "flag"
 """Source of a layer of command-line flags: each value then names its own flag."""
 
@@ -227,14 +224,15 @@ def resolve(layers: Iterable[Layer]) -> Resolved:
 
 def _parse(name: str, raw: Any, source: str) -> Any:
     if name not in SETTINGS:
-        raise SettingsError(f"unknown setting '{name}' ({source})", hint=_nearest(name))
+        raise SettingsError(f"unknown setting '{name}' ({source})", hint=nearest(name))
     try:
         return SETTINGS[name].parse(raw)
     except ValueError as error:
         raise SettingsError(f"{name} {error}, not {raw!r} ({source})", hint=SETTINGS[name].help) from None
 
 
-def _nearest(name: str) -> str:
+def nearest(name: str) -> str:
+    """Advice for a name that is no setting."""
     import difflib
 
     close = difflib.get_close_matches(name, SETTINGS, n=1)
@@ -258,67 +256,3 @@ def _check_together(values: dict[str, Any], sources: dict[str, str], depth: dict
         )
     if values["logprob_ids"] and values["logprobs"] is None:
         values["logprobs"], sources["logprobs"] = 0, f"logprob_ids ({sources['logprob_ids']})"
-
-
-def environment_layer(environ: Mapping[str, str]) -> Layer:
-    """The settings among `environ`: DGEN_MAX_TOKENS=64 sets max_tokens. DGEN_CONFIG names a preset, not a setting.
-
-    Raises:
-        SettingsError: a DGEN_ variable that names no setting.
-    """
-    values = {}
-    for key, value in environ.items():
-        if not key.startswith(ENV_PREFIX) or key == ENV_PREFIX + "CONFIG":
-            continue
-        name = key.removeprefix(ENV_PREFIX).lower()
-        if name not in SETTINGS:
-            raise SettingsError(f"unknown setting in the environment: {key}", hint=_nearest(name))
-        values[name] = value
-    return Layer("environment", values)
-
-
-def assignments_layer(assignments: Sequence[str]) -> Layer:
-    """The values of repeated `--set key=value` flags."""
-    values = {}
-    for assignment in assignments:
-        name, equals, value = assignment.partition("=")
-        if not equals:
-            raise SettingsError(
-                f"--set takes key=value, not '{assignment}'", hint="For example: --set steps=24"
-            )
-        values[name.strip().replace("-", "_")] = value
-    return Layer("--set", values)
-
-
-def preset_names() -> list[str]:
-    """The presets that ship with dgen."""
-    return sorted(path.stem for path in _presets_folder().glob("*.toml"))
-
-
-def preset(name_or_path: str) -> Layer:
-    """Read a preset: the name of a shipped one (`careful`), or the path of a TOML file of settings.
-
-    Raises:
-        SettingsError: no such preset, or the file is no flat TOML table.
-    """
-    path = Path(name_or_path)
-    if path.suffix != ".toml" and "/" not in name_or_path:
-        path = _presets_folder() / f"{name_or_path}.toml"
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
-        raise SettingsError(
-            f"no preset or file '{name_or_path}'",
-            hint=f"Presets: {', '.join(preset_names())}; or a path ending in .toml.",
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(
-            f"can't read settings from '{name_or_path}': {error}", hint="It must be a TOML file."
-        ) from None
-    return Layer(f"config {name_or_path}", values)
-
-
-def _presets_folder() -> Path:
-    # In a wheel the presets lie inside the package; in a checkout, in the configs/ folder beside it.
-    packaged = Path(__file__).parent / "configs"
-    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "configs"

@@ -25,7 +25,7 @@ FORBIDDEN = {
     "vocabulary": (*ABOVE, "denoiser", "sampler"),
     "generator": ("cli", "bench"),
 }
-STANDARD_LIBRARY_ONLY = ("errors", "settings", "engine/events", "engine/request")
+STANDARD_LIBRARY_ONLY = ("errors", "settings", "layers", "engine/events", "engine/request")
 HOMES = {
     "triton": ("sampler", "denoiser/kernels"),
     "transformers": ("checkpoint", "prompt", "denoiser"),

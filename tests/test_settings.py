@@ -7,17 +7,8 @@ import dataclasses
 import pytest
 
 from dgen.errors import SettingsError
-from dgen.settings import (
-    FLAG,
-    SETTINGS,
-    Layer,
-    Settings,
-    assignments_layer,
-    environment_layer,
-    preset,
-    preset_names,
-    resolve,
-)
+from dgen.layers import assignments_layer, environment_layer, preset, preset_names
+from dgen.settings import FLAG, SETTINGS, Layer, Settings, resolve
 
 
 def test_every_setting_has_a_default_a_parser_and_a_help_line():

@@ -6,7 +6,8 @@ from typing import Annotated, Any
 
 import typer
 
-from dgen.settings import FLAG, SETTINGS, Layer, assignments_layer, environment_layer, preset
+from dgen.layers import assignments_layer, environment_layer, preset
+from dgen.settings import FLAG, SETTINGS, Layer
 
 
 # Numbers come as text: the settings parse them, so that a bad one is named the same way from every source.

@@ -1,0 +1,79 @@
+"""Where layers of settings come from: preset files, the environment, and `--set key=value`.
+
+Turns each into a `settings.Layer` of raw values; what they mean, and whether they are right, `settings.resolve` says.
+"""
+
+from __future__ import annotations
+
+import tomllib
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from dgen.errors import SettingsError
+from dgen.settings import SETTINGS, Layer, nearest
+
+ENV_PREFIX = "DGEN_"
+
+
+def environment_layer(environ: Mapping[str, str]) -> Layer:
+    """The settings among `environ`: DGEN_MAX_TOKENS=64 sets max_tokens. DGEN_CONFIG names a preset, not a setting.
+
+    Raises:
+        SettingsError: a DGEN_ variable that names no setting.
+    """
+    values = {}
+    for key, value in environ.items():
+        if not key.startswith(ENV_PREFIX) or key == ENV_PREFIX + "CONFIG":
+            continue
+        name = key.removeprefix(ENV_PREFIX).lower()
+        if name not in SETTINGS:
+            raise SettingsError(f"unknown setting in the environment: {key}", hint=nearest(name))
+        values[name] = value
+    return Layer("environment", values)
+
+
+def assignments_layer(assignments: Sequence[str]) -> Layer:
+    """The values of repeated `--set key=value` flags."""
+    values = {}
+    for assignment in assignments:
+        name, equals, value = assignment.partition("=")
+        if not equals:
+            raise SettingsError(
+                f"--set takes key=value, not '{assignment}'", hint="For example: --set steps=24"
+            )
+        values[name.strip().replace("-", "_")] = value
+    return Layer("--set", values)
+
+
+def preset_names() -> list[str]:
+    """The presets that ship with dgen."""
+    return sorted(path.stem for path in _presets_folder().glob("*.toml"))
+
+
+def preset(name_or_path: str) -> Layer:
+    """Read a preset: the name of a shipped one (`careful`), or the path of a TOML file of settings.
+
+    Raises:
+        SettingsError: no such preset, or the file is no flat TOML table.
+    """
+    path = Path(name_or_path)
+    if path.suffix != ".toml" and "/" not in name_or_path:
+        path = _presets_folder() / f"{name_or_path}.toml"
+    try:
+        values = tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        raise SettingsError(
+            f"no preset or file '{name_or_path}'",
+            hint=f"Presets: {', '.join(preset_names())}; or a path ending in .toml.",
+        ) from None
+    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise SettingsError(
+            f"can't read settings from '{name_or_path}': {error}", hint="It must be a TOML file."
+        ) from None
+    return Layer(f"config {name_or_path}", values)
+
+
+def _presets_folder() -> Path:
+    # In a wheel the presets lie inside the package; in a checkout, in the configs/ folder beside it.
+    packaged = Path(__file__).parent / "configs"
+    return packaged if packaged.is_dir() else Path(__file__).parent.parent / "configs"
