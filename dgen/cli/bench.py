@@ -17,7 +17,8 @@ from dgen.cli.generate import REAL_MODEL
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Sink, is_terminal, standard_streams, wants_color
 from dgen.errors import SettingsError
-from dgen.settings import SETTINGS, Layer, environment_layer, resolve
+from dgen.layers import environment_layer
+from dgen.settings import SETTINGS, Layer, resolve
 
 if TYPE_CHECKING:
     from dgen.bench.compare import Comparison, OlderRun
@@ -260,8 +261,12 @@ def _drawn(table: Table) -> object:
         title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
     )
     for index, heading in enumerate(table.columns):
+        is_words = index < table.words
         drawn.add_column(
-            heading, justify="left" if index < table.words else "right", no_wrap=index >= table.words
+            heading,
+            justify="left" if is_words else "right",
+            no_wrap=not is_words,
+            min_width=12 if is_words else None,
         )
     for row in table.rows:
         drawn.add_row(*(Text(cell) for cell in row))

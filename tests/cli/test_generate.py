@@ -26,7 +26,7 @@ def test_text_goes_to_stdout_and_everything_else_to_stderr(dgen, checkpoint):
 def test_the_default_model_is_named_and_so_is_the_real_one(dgen, checkpoint, monkeypatch):
     monkeypatch.setattr("dgen.checkpoint.source.BUILTIN_FOLDER", checkpoint, raising=False)
     done = dgen("generate", "--prompt", "hello", "--max-tokens", 4, "--device", "nowhere")
-    assert "built-in demo checkpoint" in done.err
+    assert "Built-in demo checkpoint" in done.err
     assert "google/diffusiongemma-26B-A4B-it" in done.err
 
 
