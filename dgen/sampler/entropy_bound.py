@@ -28,10 +28,9 @@ def accept(entropy: Tensor, bound: Tensor, pinned: Tensor | None = None) -> Tens
     bound (fp32 [m], >= 0): at least one position of each canvas, unless all are pinned. A pinned position
     (bool [m, L]) is never accepted and uses up none of the bound; a NaN entropy is never accepted.
     """
+    # Pins sort behind every number, so that they add nothing to the sum before a position that is free.
     key = entropy if pinned is None else entropy.masked_fill(pinned, float("inf"))
     own, order = torch.sort(key, dim=-1, descending=False, stable=True)
-    if pinned is not None:
-        own = own.masked_fill(pinned.gather(-1, order), 0.0)
     within = torch.cumsum(own, dim=-1) - own <= bound[:, None]
     accepted = torch.zeros_like(within).scatter(-1, order, within)
     return accepted if pinned is None else accepted & ~pinned

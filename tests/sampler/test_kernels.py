@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 
@@ -52,9 +53,10 @@ else:
 
 def run_python(code: str) -> None:
     """In a process of its own, with the kernels not interpreted."""
+    path = os.pathsep.join(filter(None, sys.path))
     process = subprocess.run(
         [sys.executable, "-c", code],
-        env={"TRITON_INTERPRET": "0", "PYTHONPATH": ":".join(filter(None, sys.path)), "OMP_NUM_THREADS": "1"},
+        env={**os.environ, "TRITON_INTERPRET": "0", "PYTHONPATH": path, "OMP_NUM_THREADS": "1"},
         capture_output=True,
         text=True,
         check=False,
