@@ -20,11 +20,12 @@ from dgen.denoiser.reference import ReferenceDenoiser
 from dgen.engine.engine import Engine
 from dgen.engine.events import Completion, Converged, Event, Finished, Prefilled
 from dgen.engine.request import Request
+from dgen.errors import SettingsError
 from dgen.output.records import completion_record
 from dgen.output.text import Piece, TextStream
 from dgen.prompt import build_prompt
 from dgen.sampler import kernels_for
-from dgen.settings import Layer, Resolved, Settings, resolve
+from dgen.settings import SETTINGS, Layer, Resolved, Settings, resolve
 
 MAX_DRAWN_SEED = 2**32
 
@@ -122,6 +123,11 @@ class Generator:
         Raises:
             UsageError, SettingsError, ContextError: what can't be run, before any work.
         """
+        for name in settings:
+            if name in SETTINGS and SETTINGS[name].scope == "run":
+                raise SettingsError(
+                    f"{name} can't be changed after loading", hint=f"Give it to dgen.load({name}=...)."
+                )
         resolved = resolve([*self._layers, Layer("call", settings)]) if settings else self.resolved
         asked = resolved.settings
         if asked.seed is None:

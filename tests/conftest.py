@@ -1,4 +1,7 @@
-"""Shared by all tests: GPU tests are left out where no card is, kernels are interpreted there, and no test reads the user's DGEN_ variables."""
+"""Shared by all tests: without a card, GPU tests are left out and kernels are interpreted.
+
+No test reads the user's DGEN_ variables.
+"""
 
 from __future__ import annotations
 

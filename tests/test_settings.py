@@ -118,7 +118,7 @@ def test_greedy_is_temperature_zero_and_contradicts_a_temperature_given_with_or_
         [Layer(FLAG, {"greedy": True, "t_max": 0.5})],
         [preset("greedy"), Layer(FLAG, {"t_max": 0.5})],
     ):
-        with pytest.raises(SettingsError, match="greedy is temperature 0, but t_max is 0.5"):
+        with pytest.raises(SettingsError, match=r"greedy is temperature 0, but t_max is 0\.5"):
             resolve(layers)
 
 

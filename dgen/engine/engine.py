@@ -29,7 +29,7 @@ from dgen.engine.events import (
 from dgen.engine.request import Request
 from dgen.engine.stash import Converging, stash_logprobs
 from dgen.engine.step import StepResult, StepView, denoising_step, read_back
-from dgen.errors import ContextError, DgenError, NumericalError, SettingsError
+from dgen.errors import ContextError, DgenError, NumericalError, SettingsError, UsageError
 from dgen.sampler import SamplerKernels
 
 
@@ -63,6 +63,7 @@ class Engine:
         )
         self._stops: dict[int, int] = {}
         self._interrupted = False
+        self._active = False
 
     def check(self, request: Request) -> None:
         """Refuse a request that can't be run, before any work.
@@ -108,7 +109,15 @@ class Engine:
         """Run requests to their end, as many at a time as there are slots, yielding events as they happen.
 
         A request that can't be run or that fails ends in a Finished event with reason "error"; the others go on.
+
+        Raises:
+            UsageError: an earlier run of this engine has not ended; its slots are taken.
         """
+        if self._active:
+            raise UsageError(
+                "this model is already running a request", hint="Finish or close the earlier stream first."
+            )
+        self._active = True
         self._stops.clear()
         self._interrupted = False
         waiting = iter(enumerate(requests))
@@ -130,6 +139,7 @@ class Engine:
         finally:
             for slot in running:
                 self.denoiser.release(slot)
+            self._active = False
 
     def _admit(self, job: _Job, running: dict[int, _Job], free: list[int]) -> Iterator[Event]:
         try:

@@ -219,7 +219,7 @@ def test_pins_hold_at_every_step_are_emitted_and_left_out_of_the_mean():
     assert all(call.ids[1] == 34 for call in denoiser.calls if call.canvas == 1)
     assert done[0].converged_by[0] == "confidence", "the pinned row's entropy was counted"
     assert denoiser.committed == [(0, (20, 20, 33, 20, 20, 20))]
-    assert [pinned.tolist() for _, _, pinned in denoiser.conditioned][0] == [
+    assert next(pinned.tolist() for _, _, pinned in denoiser.conditioned) == [
         False,
         False,
         True,

@@ -1,0 +1,161 @@
+"""The Python front door: seeds, stops across canvases, streams, and what a caller may do wrong."""
+
+from __future__ import annotations
+
+import pytest
+from tiny import tiny_checkpoint
+
+import dgen
+from dgen.engine.events import Converged, Denoised, Finished
+from dgen.errors import ContextError, SettingsError, UsageError
+from dgen.output.text import Piece
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    folder = tiny_checkpoint(tmp_path_factory.mktemp("generator") / "tiny", seed=0, canvas_length=8, window=8)
+    return dgen.load(str(folder))
+
+
+ASK = {"seed": 3, "max_tokens": 24, "steps": 12}
+
+
+def test_the_same_seed_gives_the_same_answer_after_others_and_in_another_engine(model):
+    first = model.generate("a cat sat", **ASK)
+    model.generate("red fox", seed=9, max_tokens=11, t_max=1.5, stability=3, top_k=5, logprobs=4)
+    again = model.generate("a cat sat", **ASK)
+    other = dgen.load(str(model.checkpoint.path)).generate("a cat sat", **ASK)
+    assert first.completion == again.completion == other.completion
+    assert model.generate("a cat sat", **{**ASK, "seed": 4}).text != first.text
+
+
+def test_the_kernel_under_the_interpreter_gives_the_same_text(model):
+    fused = dgen.load(str(model.checkpoint.path), kernel="triton")
+    assert fused.kernels.name == "triton"
+    plain = model.generate("a cat sat", logprobs=2, **ASK).completion
+    other = fused.generate("a cat sat", logprobs=2, **ASK).completion
+    assert [t.token_id for t in plain.tokens] == [t.token_id for t in other.tokens]
+    assert plain.steps == other.steps
+    for a, b in zip(plain.tokens, other.tokens, strict=True):
+        assert (a.rank, [i for i, _ in a.top]) == (b.rank, [i for i, _ in b.top])
+        assert a.logprob == pytest.approx(b.logprob, abs=1e-5)
+
+
+def test_a_seed_that_is_not_given_is_drawn_and_repeats_the_run(model):
+    first = model.generate("a cat", max_tokens=16)
+    assert first.record["seed"] == first.seed == first.record["settings"]["seed"]
+    assert model.generate("a cat", max_tokens=16, seed=first.seed).text == first.text
+    assert model.generate("a cat", max_tokens=16).seed != first.seed
+
+
+def test_streamed_pieces_are_the_answer_and_events_tell_its_story(model):
+    seen = list(model.stream("a cat sat", **ASK))
+    pieces = [item for item in seen if isinstance(item, Piece)]
+    whole = model.generate("a cat sat", **ASK)
+    assert "".join(piece.text for piece in pieces if piece.channel == "answer") == whole.text
+    assert tuple(token for piece in pieces for token in piece.tokens) == whole.completion.tokens
+    assert isinstance(seen[-1], Finished)
+    steps = sum(isinstance(item, Denoised) for item in seen)
+    assert (
+        steps
+        == sum(item.steps for item in seen if isinstance(item, Converged))
+        == sum(whole.completion.steps)
+    )
+
+
+@pytest.fixture(scope="module")
+def long_answer(model):
+    """An answer of several canvases, and the settings that repeat it."""
+    for seed in range(30):
+        settings = {"seed": seed, "max_tokens": 48, "steps": 12}
+        answer = model.generate("a cat sat", **settings)
+        if len(answer.completion.steps) > 3 and len(answer.text) > 12:
+            return answer, settings
+    raise AssertionError("no seed gives a long answer")
+
+
+def test_a_stop_string_ends_the_work_and_its_rows_match_the_tokens_that_are_kept(model, long_answer):
+    whole, settings = long_answer
+    ended_early = 0
+    for start in range(1, len(whole.text) - 3, 5):
+        stop = whole.text[start : start + 3]
+        cut = model.generate("a cat sat", stop=[stop], logprobs=1, **settings)
+        assert cut.text == whole.text[: whole.text.index(stop)]
+        assert cut.finish_reason == "stop"
+        kept = cut.completion.tokens
+        assert cut.record["usage"]["completion_tokens"] == len(kept) == len(cut.record["logprobs"])
+        assert [t.token_id for t in kept] == [t.token_id for t in whole.completion.tokens[: len(kept)]]
+        # At most the canvas that completes the match is computed after the last kept token's own.
+        last = kept[-1].canvas if kept else 0
+        assert len(cut.completion.steps) <= last + 2
+        ended_early += len(cut.completion.steps) < len(whole.completion.steps)
+    assert ended_early
+
+
+def test_a_stop_string_that_never_comes_changes_nothing(model):
+    assert (
+        model.generate("a cat sat", stop="never to be seen", **ASK).text
+        == model.generate("a cat sat", **ASK).text
+    )
+
+
+def test_messages_and_a_system_text_reach_the_template(model):
+    direct = model.generate("a cat", system="be brief", **ASK).completion
+    messages = [{"role": "system", "content": "be brief"}, {"role": "user", "content": "a cat"}]
+    assert model.generate(messages=messages, **ASK).completion == direct
+    assert model.generate("a cat", **ASK).completion.prompt_tokens < direct.prompt_tokens
+
+
+@pytest.mark.parametrize(
+    ("options", "error"),
+    [
+        ({"prompt": ""}, UsageError),
+        ({}, UsageError),
+        ({"prompt": "x", "messages": [{"role": "user", "content": "y"}]}, UsageError),
+        ({"prompt": "x", "steps": 0}, SettingsError),
+        ({"prompt": "x", "temperature": 0.5}, SettingsError),
+        ({"prompt": "x", "max_tokens": 10_000}, ContextError),
+        ({"prompt": "a cat " * 300}, ContextError),
+        ({"prompt": "x", "logprob_ids": [10**6]}, SettingsError),
+        ({"prompt": "x", "stop": [""]}, SettingsError),
+        ({"prompt": "x", "model": "other"}, SettingsError),
+    ],
+    ids=str,
+)
+def test_what_cannot_run_is_refused_before_any_work(model, options, error):
+    with pytest.raises(error):
+        model.generate(**options)
+
+
+def test_prompt_and_canvases_may_fill_the_context_to_the_last_position(model):
+    room = model.checkpoint.max_context
+    prompt_tokens = model.generate("a cat", **ASK).completion.prompt_tokens
+    most = (room - prompt_tokens) // 8 * 8
+    model.job("a cat", max_tokens=most)
+    with pytest.raises(ContextError):
+        model.job("a cat", max_tokens=most + 1)
+
+
+def test_an_abandoned_stream_leaves_the_model_usable(model):
+    whole = model.generate("a cat sat", **ASK)
+    stream = model.stream("red fox", **ASK)
+    for _ in range(4):
+        next(stream)
+    stream.close()
+    assert model.generate("a cat sat", **ASK).completion == whole.completion
+
+
+def test_two_streams_at_once_are_refused(model):
+    first = model.stream("red fox", **ASK)
+    next(first)
+    with pytest.raises(UsageError, match="already running"):
+        next(model.stream("a cat sat", **ASK))
+    assert isinstance(list(first)[-1], Finished)
+
+
+def test_torchs_global_generator_is_left_alone(model):
+    import torch
+
+    state = torch.get_rng_state()
+    model.generate("a cat sat", **ASK)
+    assert torch.equal(torch.get_rng_state(), state)
