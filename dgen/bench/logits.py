@@ -59,8 +59,13 @@ def each_logits(bench: Bench, *, canvas: int, vocab: int) -> Iterator[Logits]:
     if bench.device.type == "cuda":
         kinds.append((torch.bfloat16, SOFTCAP))
     for dtype, softcap in kinds:
-        lack = bench.lack(canvas * vocab * (4 + dtype.itemsize))
-        yield Logits(_draw(bench, 0 if lack else canvas, vocab, dtype), softcap, canvas, vocab, lack)
+        yield draw_logits(bench, rows=canvas, vocab=vocab, dtype=dtype, softcap=softcap)
+
+
+def draw_logits(bench: Bench, *, rows: int, vocab: int, dtype: torch.dtype, softcap: float | None) -> Logits:
+    """One input, the same in every run."""
+    lack = bench.lack(rows * vocab * (4 + dtype.itemsize))
+    return Logits(_draw(bench, 0 if lack else rows, vocab, dtype), softcap, rows, vocab, lack)
 
 
 def name_of(dtype: torch.dtype) -> str:

@@ -7,7 +7,7 @@ from typing import Annotated
 import typer
 
 from dgen._version import __version__
-from dgen.cli.bench import bench_app
+from dgen.cli.bench_sampler import bench_app
 from dgen.cli.generate import generate
 from dgen.cli.schema import schema
 

@@ -7,13 +7,13 @@ import json
 import os
 import shutil
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import TYPE_CHECKING, Annotated, NamedTuple
 
 import typer
 
 from dgen.cli import options
-from dgen.cli.generate import REAL_MODEL
+from dgen.cli.generate import BUILTIN_NOTE
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Sink, is_terminal, standard_streams, wants_color
 from dgen.errors import SettingsError
@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 FORMATS = ("table", "json")
 SEED = 1
-_PIPED_WIDTH = 160
+PIPED_WIDTH = 160
 
 
 class _Sizes(NamedTuple):
@@ -71,7 +71,10 @@ def bench(
     dtype: options.DType = None,
     offline: options.Offline = None,
     output_format: Annotated[
-        str, typer.Option("--format", help="table, or json with every sample and the environment.")
+        str,
+        typer.Option(
+            "--format", help="table, or json with every sample and the environment.", metavar="table|json"
+        ),
     ] = "table",
     compare: Annotated[
         str | None,
@@ -96,15 +99,15 @@ def bench(
     del debug  # read by main, which handles failures
     if context.invoked_subcommand is not None:
         return
-    as_json = _is_json(output_format)
+    as_json = is_json(output_format)
     sizes = _Sizes(
-        canvas=_whole("canvas", canvas, low=1, high=2**16),
-        vocab=_whole("vocab", vocab, low=2, high=2**31 - 1),
-        repeats=None if repeats is None else _whole("repeats", repeats, low=1, high=10_000),
+        canvas=whole("canvas", canvas, low=1, high=2**16),
+        vocab=whole("vocab", vocab, low=2, high=2**31 - 1),
+        repeats=None if repeats is None else whole("repeats", repeats, low=1, high=10_000),
     )
     layers = _layers(model=model, revision=revision, device=device, dtype=dtype, offline=offline)
     # What is wrong with the command line is said before anything is loaded.
-    early = resolve(layers)
+    early = resolve(layers, partial=True)
     old = None if compare is None else _read_older(compare, sizes)
     stdout, stderr = standard_streams()
     sink = Sink(
@@ -117,7 +120,7 @@ def bench(
     )
     sink.check()
     if early.sources["model"] == "default":
-        sink.note(f"Using the built-in demo checkpoint; for the real one: --model {REAL_MODEL}")
+        sink.note(BUILTIN_NOTE)
     report = _measure(sink, layers, sizes)
     comparison = None if old is None else _compare(sink, report, old)
     if as_json:
@@ -128,7 +131,8 @@ def bench(
     sink.close()
 
 
-def _is_json(name: str) -> bool:
+def is_json(name: str) -> bool:
+    """Whether --format asks for JSON; SettingsError for a format that isn't."""
     if name not in FORMATS:
         raise SettingsError(
             f"--format must be one of {', '.join(FORMATS)}, not '{name}'", hint="The default is table."
@@ -136,7 +140,8 @@ def _is_json(name: str) -> bool:
     return name == "json"
 
 
-def _whole(name: str, text: str, *, low: int, high: int) -> int:
+def whole(name: str, text: str, *, low: int, high: int) -> int:
+    """The whole number that an option was given; SettingsError for anything else."""
     try:
         value = int(text)
     except ValueError:
@@ -174,7 +179,7 @@ def _compare(sink: Sink, report: Report, old: OlderRun) -> Comparison:
 
 def _measure(sink: Sink, layers: list[Layer], sizes: _Sizes) -> Report:
     with Progress(sink) as progress:
-        tell = _teller(sink, progress)
+        tell = teller(sink, progress)
         tell("importing torch and transformers")
         from dgen.bench.environment import environment
         from dgen.bench.suite import run_suite
@@ -214,7 +219,7 @@ def _settings(generator: Generator, sizes: _Sizes) -> Settings:
     )
 
 
-def _teller(sink: Sink, progress: Progress) -> Callable[[str], None]:
+def teller(sink: Sink, progress: Progress) -> Callable[[str], None]:
     """Progress on a terminal's status line; elsewhere one plain line for each thing that is timed, not each repeat."""
     if is_terminal(sys.stderr):
         return progress.update
@@ -230,9 +235,14 @@ def _teller(sink: Sink, progress: Progress) -> Callable[[str], None]:
 
 
 def _render(report: Report, comparison: Comparison | None) -> str:
-    from rich.console import Console
-
     from dgen.bench.tables import headline, tables
+
+    return draw(headline(report), tables(report, comparison))
+
+
+def draw(lines: Sequence[str], tables: Sequence[Table]) -> str:
+    """Lines and tables as text for stdout: plain when piped."""
+    from rich.console import Console
 
     watched = is_terminal(sys.stdout)
     stream = io.StringIO()
@@ -241,12 +251,12 @@ def _render(report: Report, comparison: Comparison | None) -> str:
         force_terminal=watched,
         no_color=not wants_color(sys.stdout),
         color_system="standard" if wants_color(sys.stdout) else None,
-        width=max(80, shutil.get_terminal_size().columns) if watched else _PIPED_WIDTH,
+        width=max(80, shutil.get_terminal_size().columns) if watched else PIPED_WIDTH,
         highlight=False,
     )
-    for line in headline(report):
+    for line in lines:
         console.print(line, markup=False, soft_wrap=True)
-    for table in tables(report, comparison):
+    for table in tables:
         console.print()
         console.print(_drawn(table))
     return "\n".join(line.rstrip() for line in stream.getvalue().rstrip().splitlines())

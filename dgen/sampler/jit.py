@@ -28,6 +28,11 @@ def _leave(function: Any) -> Any:
 jit: Any = _leave if triton is None else triton.jit
 
 
+def jit_for_any(*names: str) -> Any:
+    """`jit` of a kernel that is not compiled anew for special values (1, multiples of 16) of these integers."""
+    return _leave if triton is None else triton.jit(do_not_specialize=list(names))
+
+
 def constant(value: int | float) -> Any:
     """A module-level number that kernels may read."""
     return value if triton is None else tl.constexpr(value)

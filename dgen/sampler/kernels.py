@@ -62,6 +62,7 @@ def _row_stats_torch(
     row_seeds: Tensor | None = None,
     canvases: Tensor | None = None,
     steps: Tensor | None = None,
+    row_scale: Tensor | None = None,
 ) -> RowStats:
     return sample_row_stats_reference(
         logits,
@@ -73,4 +74,5 @@ def _row_stats_torch(
         row_seeds=row_seeds,
         canvases=canvases,
         steps=steps,
+        row_scale=row_scale,
     )

@@ -2,8 +2,7 @@
 
 One row of output is the argmax, then either the ids that the request asked for or the largest logits. All
 statistics are fp32, of the soft-capped logits over the request's temperature; the argmax and its rank are
-taken before that division. It knows slots as numbers only: who lives in one, and when rows leave, is the
-engine's.
+taken before that division. It knows slots as numbers only: who lives in one, and until when, is the engine's.
 """
 
 # mypy: allow-untyped-defs
@@ -15,12 +14,15 @@ from torch import Tensor
 from dgen.sampler.chunks import (
     CHUNK,
     MIN_TEMPERATURE,
+    cap_raw,
     capped,
+    chunk_max,
     chunk_softmax,
     first_argmax,
     first_index,
     is_bad,
     load_capped,
+    load_raw,
     merge_softmax,
     row_tiles,
     shape_of,
@@ -30,8 +32,8 @@ from dgen.sampler.jit import constant, jit, require_triton, tl, triton
 from dgen.sampler.keys import key_id, key_value, order_key, order_keys_reference
 
 MAX_TOPK = 1024
-
-_CHUNKS_PER_PROGRAM = 4
+_SPLIT_CHUNKS = 8  # neighbouring chunks make a job: few enough that the jobs of a few kept rows fill the card
+_SPLIT_PROGRAMS = 2048  # take the jobs in turns: few enough to be gone at once where nothing is kept
 _EXHAUSTED = constant(-(2**63))
 
 
@@ -39,26 +41,30 @@ _EXHAUSTED = constant(-(2**63))
 def _stash_split_kernel(
     logits_ptr, row_stride, src_ptr, keep_ptr, valid_ptr, temps_ptr,
     top_ptr, total_ptr, count_ptr, argmax_ptr,
-    vocab_size, chunks, canvas_len, min_temperature, softcap,
-    HAS_CAP: tl.constexpr, CHUNK: tl.constexpr, PER_PROGRAM: tl.constexpr,
+    rows, vocab_size, chunks, canvas_len, min_temperature, softcap,
+    HAS_CAP: tl.constexpr, EVEN: tl.constexpr, CHUNK: tl.constexpr, PER_JOB: tl.constexpr,
 ):  # fmt: skip
-    """Of neighbouring chunks of one kept row: the maximum, its id, how often it occurs, the sum of e^d."""
-    splits = tl.cdiv(chunks, PER_PROGRAM)
-    row = (tl.program_id(0) // splits).to(tl.int64)
-    request, position = row // canvas_len, row % canvas_len
-    if (tl.load(keep_ptr + request) != 0) & (position < tl.load(valid_ptr + request)):
-        chunk = (tl.program_id(0) % splits) * PER_PROGRAM + tl.arange(0, PER_PROGRAM)
-        index = chunk[:, None] * CHUNK + tl.arange(0, CHUNK)[None, :]
-        row_ptr = logits_ptr + (tl.load(src_ptr + request).to(tl.int64) * canvas_len + position) * row_stride
-        x = load_capped(row_ptr, index, index < vocab_size, softcap, HAS_CAP)
-        inv_t = 1.0 / tl.maximum(tl.load(temps_ptr + request), min_temperature)
-        top, total, _ = chunk_softmax(x, inv_t)
-        hit = (x == top[:, None]) & (index < vocab_size)
-        at, inside = row * chunks + chunk, chunk < chunks
-        tl.store(top_ptr + at, top, mask=inside)
-        tl.store(total_ptr + at, total, mask=inside)
-        tl.store(count_ptr + at, tl.sum(hit.to(tl.int32), axis=1), mask=inside)
-        tl.store(argmax_ptr + at, tl.min(tl.where(hit, index, vocab_size - 1), axis=1), mask=inside)
+    """Of each chunk of the kept rows: the maximum, its id, how often it occurs, the sum of e^d."""
+    splits = tl.cdiv(chunks, PER_JOB)
+    for job in range(tl.program_id(0), rows * splits, tl.num_programs(0)):
+        row = (job // splits).to(tl.int64)
+        request, position = row // canvas_len, row % canvas_len
+        if (tl.load(keep_ptr + request) != 0) & (position < tl.load(valid_ptr + request)):
+            first = (job % splits) * PER_JOB
+            src = tl.load(src_ptr + request).to(tl.int64) * canvas_len + position
+            inv_t = 1.0 / tl.maximum(tl.load(temps_ptr + request), min_temperature)
+            for chunk in range(first, tl.minimum(first + PER_JOB, chunks)):
+                index = chunk * CHUNK + tl.arange(0, CHUNK)
+                x = load_raw(logits_ptr + src * row_stride, index, vocab_size, EVEN)
+                if HAS_CAP:
+                    x = cap_raw(x, chunk_max(tl.abs(x)), softcap, False)
+                top, total, _ = chunk_softmax(x, inv_t)
+                hit = (x == top) & (index < vocab_size)
+                at = row * chunks + chunk
+                tl.store(top_ptr + at, top)
+                tl.store(total_ptr + at, total)
+                tl.store(count_ptr + at, tl.sum(hit.to(tl.int32), axis=0))
+                tl.store(argmax_ptr + at, tl.min(tl.where(hit, index, vocab_size - 1), axis=0))
 
 
 @jit
@@ -87,7 +93,7 @@ def _stash_write_kernel(
         total = tl.load(total_ptr + row * chunks + chunk, mask=inside, other=0.0)
         count = tl.load(count_ptr + row * chunks + chunk, mask=inside, other=0)
         chunk_argmax = tl.load(argmax_ptr + row * chunks + chunk, mask=inside, other=0)
-        bad, row_top, _, row_total, _ = merge_softmax(top, total, total * 0, 1.0 / temp)
+        bad, row_top, _, row_total = merge_softmax(top, total, 1.0 / temp)
         log_total = tl.log(row_total)
         argmax = take(chunk_argmax, chunk, first_index(top == row_top, chunk, chunks - 1))
         rank = tl.sum(tl.where(top == row_top, count, 0), axis=0)
@@ -195,29 +201,29 @@ def stash_converged_logprobs(
     """
     require_triton(logits.device)
     _check(canvas_len, num_topk, token_ids, out_ids, out_logprobs, out_ranks)
-    _, vocab_size = shape_of(logits)
+    _, vocab_size = shape_of(logits, softcap)
     rows, device = len(src) * canvas_len, logits.device
     if rows == 0:
         return
     if logits.stride(1) != 1 and vocab_size > 1:
         logits = logits.contiguous()
-    if token_ids is None:
-        token_ids, num_token_ids = out_ids.new_empty(1, 0), torch.zeros_like(num_token_ids)
+    max_ids = 0 if token_ids is None else token_ids.shape[1]
+    token_ids = out_ids if token_ids is None else token_ids  # never read where max_ids is 0
     temps = temps.to(device=device, dtype=torch.float32)
     chunks = -(-vocab_size // CHUNK)
     top, total = torch.empty(2, rows, chunks, dtype=torch.float32, device=device)
     count, argmax = torch.empty(2, rows, chunks, dtype=torch.int32, device=device)
     chunked = (top, total, count, argmax)
     cap, has_cap = (1.0, False) if softcap is None else (float(softcap), True)
-    per_program = min(_CHUNKS_PER_PROGRAM, triton.next_power_of_2(chunks))
-    _stash_split_kernel[(rows * triton.cdiv(chunks, per_program),)](
+    jobs = rows * triton.cdiv(chunks, _SPLIT_CHUNKS)
+    _stash_split_kernel[(min(jobs, _SPLIT_PROGRAMS),)](
         logits, logits.stride(0), src, keep, valid, temps, *chunked,
-        vocab_size, chunks, canvas_len, MIN_TEMPERATURE, cap,
-        HAS_CAP=has_cap, CHUNK=CHUNK, PER_PROGRAM=per_program, num_warps=4,
+        rows, vocab_size, chunks, canvas_len, MIN_TEMPERATURE, cap,
+        HAS_CAP=has_cap, EVEN=vocab_size % CHUNK == 0, CHUNK=CHUNK, PER_JOB=_SPLIT_CHUNKS, num_warps=1,
     )  # fmt: skip
     _stash_write_kernel[(rows,)](
         logits, logits.stride(0), src, slots, keep, valid, temps, *chunked,
-        num_token_ids, token_ids, token_ids.stride(0), token_ids.shape[1],
+        num_token_ids, token_ids, token_ids.stride(0), max_ids,
         out_ids, *out_ids.stride()[:2], out_logprobs, *out_logprobs.stride()[:2],
         out_ranks, *out_ranks.stride(),
         vocab_size, chunks, canvas_len, out_ids.shape[-1], num_topk, MIN_TEMPERATURE, cap,
@@ -247,7 +253,7 @@ def stash_converged_logprobs_reference(
 ) -> None:
     """The torch form of `stash_converged_logprobs`: same meaning, any device; it waits for the device."""
     _check(canvas_len, num_topk, token_ids, out_ids, out_logprobs, out_ranks)
-    _, vocab_size = shape_of(logits)
+    _, vocab_size = shape_of(logits, softcap)
     position = torch.arange(canvas_len, device=logits.device)
     kept = keep.bool()[:, None] & (position < valid[:, None])
     request, place = kept.nonzero(as_tuple=True)
@@ -303,12 +309,12 @@ def _check(
     if not 0 <= num_topk <= MAX_TOPK:
         raise ValueError(f"num_topk must be in [0, {MAX_TOPK}], got {num_topk}")
     width = 1 + max(num_topk, 0 if token_ids is None else token_ids.shape[-1])
-    if out_ids.shape[-1] < width or out_logprobs.shape != out_ids.shape:
-        shapes = f"{tuple(out_ids.shape)} and {tuple(out_logprobs.shape)}"
-        raise ValueError(f"out_ids and out_logprobs must be equal in shape and {width} wide, got {shapes}")
+    ids, logprobs, ranks = (tuple(out.shape) for out in (out_ids, out_logprobs, out_ranks))
+    if ids[-1] < width or logprobs != ids:
+        raise ValueError(
+            f"out_ids and out_logprobs must be equal in shape and {width} wide, got {ids} and {logprobs}"
+        )
     if width > 1 and not out_ids.stride(-1) == out_logprobs.stride(-1) == 1:
         raise ValueError("the columns of out_ids and out_logprobs must be contiguous")
-    if out_ids.shape[1] < canvas_len or out_ranks.shape != out_ids.shape[:2]:
-        raise ValueError(
-            f"the outputs must hold {canvas_len} positions a slot, got ranks {tuple(out_ranks.shape)}"
-        )
+    if ids[1] < canvas_len or ranks != ids[:2]:
+        raise ValueError(f"the outputs must hold {canvas_len} positions a slot, got ranks {ranks}")

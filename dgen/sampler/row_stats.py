@@ -17,110 +17,156 @@ from dgen.sampler import noise
 from dgen.sampler.chunks import (
     CHUNK,
     MIN_TEMPERATURE,
+    cap_raw,
     capped,
+    capped_chunk_softmax,
+    chunk_max,
     chunk_softmax,
     first_argmax,
     first_index,
     is_bad,
     load_capped,
+    load_raw,
+    merge_drift,
     merge_softmax,
     row_tiles,
     shape_of,
-    take,
 )
-from dgen.sampler.jit import jit, require_triton, tl, triton
-from dgen.sampler.noise import noise_gumbel, noise_words
+from dgen.sampler.jit import jit, jit_for_any, require_triton, tl, triton
+from dgen.sampler.noise import noise_gumbel, noise_row
 
 RowStats = tuple[Tensor, Tensor, Tensor, Tensor | None]
 
-_CHUNKS_PER_PROGRAM = 4
-_WRITE_TILE = 4096
+_SPLIT_CHUNKS = 4  # chunks that one program of the split takes, one after the other, with one warp
+_WRITE_TILE = 2048  # entries of the softmax that a program writes at once
+_WRITE_TILES = 8  # and how often
 
 
 @jit
 def _row_stats_split_kernel(
-    logits_ptr, row_stride, temps_ptr, top_ptr, total_ptr, drift_ptr, argmax_ptr,
+    logits_ptr, row_stride, temps_ptr, top_ptr, total_ptr, drift_ptr, reach_ptr,
     vocab_size, chunks, canvas_len, min_temperature, softcap,
-    HAS_CAP: tl.constexpr, CHUNK: tl.constexpr, PER_PROGRAM: tl.constexpr,
+    HAS_CAP: tl.constexpr, EVEN: tl.constexpr, CHUNK: tl.constexpr, PER_PROGRAM: tl.constexpr,
 ):  # fmt: skip
-    """Statistics of PER_PROGRAM neighbouring chunks of one row, each chunk around its own maximum."""
+    """Statistics of PER_PROGRAM neighbouring chunks of one row, each around its own maximum.
+
+    One warp a program: a chunk's sums stay within the warp, and many programs a multiprocessor hide each other's loads.
+    """
     splits = tl.cdiv(chunks, PER_PROGRAM)
     row = (tl.program_id(0) // splits).to(tl.int64)
-    chunk = (tl.program_id(0) % splits) * PER_PROGRAM + tl.arange(0, PER_PROGRAM)
-    index = chunk[:, None] * CHUNK + tl.arange(0, CHUNK)[None, :]
-    x = load_capped(logits_ptr + row * row_stride, index, index < vocab_size, softcap, HAS_CAP)
+    first = (tl.program_id(0) % splits) * PER_PROGRAM
     inv_t = 1.0 / tl.maximum(tl.load(temps_ptr + row // canvas_len), min_temperature)
-    top, total, drift = chunk_softmax(x, inv_t)
-    argmax = tl.min(tl.where(x == top[:, None], index, vocab_size - 1), axis=1)
-    at, inside = row * chunks + chunk, chunk < chunks
-    tl.store(top_ptr + at, top, mask=inside)
-    tl.store(total_ptr + at, total, mask=inside)
-    tl.store(drift_ptr + at, drift, mask=inside)
-    tl.store(argmax_ptr + at, argmax, mask=inside)
+    for chunk in range(first, tl.minimum(first + PER_PROGRAM, chunks)):
+        index = chunk * CHUNK + tl.arange(0, CHUNK)
+        x = load_raw(logits_ptr + row * row_stride, index, vocab_size, EVEN)
+        at = row * chunks + chunk
+        if HAS_CAP:
+            reach = chunk_max(tl.abs(x))
+            tl.store(reach_ptr + at, reach)
+            top, total, drift = capped_chunk_softmax(x, reach, inv_t, softcap)
+        else:
+            top, total, drift = chunk_softmax(x, inv_t)
+        tl.store(top_ptr + at, top)
+        tl.store(total_ptr + at, total)
+        tl.store(drift_ptr + at, drift)
 
 
-@jit
-def _row_stats_merge_kernel(
-    logits_ptr, row_stride, temps_ptr, top_ptr, total_ptr, drift_ptr, argmax_ptr,
-    seeds_ptr, canvases_ptr, steps_ptr,
-    out_argmax_ptr, out_sample_ptr, out_entropy_ptr, out_top_ptr, out_inv_total_ptr,
-    vocab_size, chunks, canvas_len, rows_per_seed, min_temperature, softcap,
-    DRAW_CHUNK: tl.constexpr, DRAW_WITHIN: tl.constexpr,
-    HAS_CAP: tl.constexpr, CHUNK: tl.constexpr, CHUNK_BLOCK: tl.constexpr,
+@jit_for_any("seed", "rows", "rows_per_seed")
+def _row_stats_finish_kernel(
+    logits_ptr, row_stride, temps_ptr, top_ptr, total_ptr, drift_ptr, reach_ptr,
+    seed, seeds_ptr, rows_per_seed, canvases_ptr, steps_ptr,
+    argmax_ptr, sample_ptr, entropy_ptr, probs_ptr, row_scale_ptr,
+    rows, vocab_size, chunks, canvas_len, min_temperature, softcap,
+    DRAW_CHUNK: tl.constexpr, DRAW_WITHIN: tl.constexpr, HAS_CAP: tl.constexpr, EVEN: tl.constexpr,
+    HALF: tl.constexpr, CHUNK: tl.constexpr, CHUNK_BLOCK: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """One row: merge its chunks, draw a chunk by log-sum-exp, then an id within it."""
-    row = tl.program_id(0).to(tl.int64)
-    request, position = row // canvas_len, row % canvas_len
+    """Programs below `rows` merge and draw, one row each; those above write softmaxes meanwhile.
+
+    The writers take the rows from the last one down: what the split read last is what a cache still holds.
+    """
+    program = tl.program_id(0)
+    writers = tl.cdiv(vocab_size, TILE * TILES)
+    drawing = program < rows
+    job = tl.where(drawing, program * writers, rows * writers - 1 - (program - rows))
+    row = (job // writers).to(tl.int64)
+    request = row // canvas_len
     temp = tl.load(temps_ptr + request)
     inv_t = 1.0 / tl.maximum(temp, min_temperature)
-    seed = tl.load(seeds_ptr + row // rows_per_seed)
-    canvas, step = tl.load(canvases_ptr + request), tl.load(steps_ptr + request)
-
+    row_ptr = logits_ptr + row * row_stride
     chunk = tl.arange(0, CHUNK_BLOCK)
     inside = chunk < chunks
-    top = tl.load(top_ptr + row * chunks + chunk, mask=inside, other=float("-inf"))
-    total = tl.load(total_ptr + row * chunks + chunk, mask=inside, other=0.0)
-    drift = tl.load(drift_ptr + row * chunks + chunk, mask=inside, other=0.0)
-    chunk_argmax = tl.load(argmax_ptr + row * chunks + chunk, mask=inside, other=0)
-    bad, row_top, d, row_total, row_drift = merge_softmax(top, total, drift, inv_t)
-    argmax = take(chunk_argmax, chunk, first_index(top == row_top, chunk, chunks - 1))
+    at = row * chunks + chunk
+    top = tl.load(top_ptr + at, mask=inside, other=float("-inf"))
+    total = tl.load(total_ptr + at, mask=inside, other=0.0)
+    bad, row_top, d, row_total = merge_softmax(top, total, inv_t)
+    if drawing:
+        drift = tl.load(drift_ptr + at, mask=inside, other=0.0)
+        entropy = tl.log(row_total) - merge_drift(total, drift, d) / row_total
+        if seeds_ptr is None:
+            row_seed = seed.to(tl.int64)
+        else:
+            row_seed = tl.load(seeds_ptr + row // rows_per_seed)
+        canvas = request if canvases_ptr is None else tl.load(canvases_ptr + request)
+        step = request * 0 if steps_ptr is None else tl.load(steps_ptr + request)
+        position = row % canvas_len
 
-    word = noise_words(seed, canvas, step, position, DRAW_CHUNK, chunk)
-    key = tl.where(d > float("-inf"), tl.log(tl.where(total > 0, total, 1.0)) + d, d) + noise_gumbel(word)
-    drawn = first_index(key == tl.max(key, axis=0), chunk, chunks - 1)
-    drawn_top = take(top, chunk, drawn)
-    lane = tl.arange(0, CHUNK)
-    index = drawn * CHUNK + lane
-    x = load_capped(logits_ptr + row * row_stride, index, index < vocab_size, softcap, HAS_CAP)
-    word = noise_words(seed, canvas, step, position, DRAW_WITHIN, lane)
-    key = (x - drawn_top) * inv_t + noise_gumbel(word)
-    sample = first_index(key == tl.max(key, axis=0), index, vocab_size - 1)
+        lane = tl.arange(0, CHUNK)
+        best = first_index(top == row_top, chunk, chunks - 1) * CHUNK + lane
+        x = load_capped(row_ptr, best, best < vocab_size, softcap, HAS_CAP)
+        argmax = first_index(x == tl.max(x, axis=0), best, vocab_size - 1)
 
-    entropy = tl.log(row_total) - row_drift / row_total
-    tl.store(out_argmax_ptr + row, tl.where(bad, -1, argmax))
-    tl.store(out_sample_ptr + row, tl.where(bad, -1, tl.where(temp > 0, sample, argmax)))
-    tl.store(out_entropy_ptr + row, tl.where(bad, float("nan"), entropy))
-    tl.store(out_top_ptr + row, row_top)
-    tl.store(out_inv_total_ptr + row, tl.where(bad, 0.0, 1.0 / row_total))
+        word = noise_row(row_seed, canvas, step, position, DRAW_CHUNK, CHUNK_BLOCK)
+        key = tl.where(d > float("-inf"), tl.log(tl.where(total > 0, total, 1.0)) + d, d) + noise_gumbel(word)
+        drawn = first_index(key == tl.max(key, axis=0), chunk, chunks - 1)
+        index = drawn * CHUNK + lane
+        x = load_capped(row_ptr, index, index < vocab_size, softcap, HAS_CAP)
+        word = noise_row(row_seed, canvas, step, position, DRAW_WITHIN, CHUNK)
+        key = (x - tl.max(x, axis=0)) * inv_t + noise_gumbel(word)
+        sample = first_index(key == tl.max(key, axis=0), index, vocab_size - 1)
+
+        tl.store(argmax_ptr + row, tl.where(bad, -1, argmax))
+        tl.store(sample_ptr + row, tl.where(bad, -1, tl.where(temp > 0, sample, argmax)))
+        tl.store(entropy_ptr + row, tl.where(bad, float("nan"), entropy))
+        if row_scale_ptr is not None:
+            tl.store(row_scale_ptr + row, tl.where(bad, 0.0, 1.0 / row_total))
+    elif probs_ptr is not None:
+        _write_softmax(
+            row_ptr, probs_ptr + row * vocab_size, reach_ptr + row * chunks, job % writers,
+            row_top, row_total, bad, inv_t, vocab_size, chunks, softcap,
+            row_scale_ptr is None, HAS_CAP, EVEN, HALF, CHUNK, TILE, TILES,
+        )  # fmt: skip
 
 
 @jit
-def _row_stats_softmax_kernel(
-    logits_ptr, row_stride, temps_ptr, top_ptr, inv_total_ptr, probs_ptr,
-    vocab_size, canvas_len, min_temperature, softcap,
-    HAS_CAP: tl.constexpr, TILE: tl.constexpr,
+def _write_softmax(
+    row_ptr, probs_ptr, reach_ptr, part, row_top, row_total, bad, inv_t, vocab_size, chunks, softcap,
+    SCALED: tl.constexpr, HAS_CAP: tl.constexpr, EVEN: tl.constexpr, HALF: tl.constexpr,
+    CHUNK: tl.constexpr, TILE: tl.constexpr, TILES: tl.constexpr,
 ):  # fmt: skip
-    """softmax(logits / T) of one tile of one row, zeros for a bad row."""
-    tiles = tl.cdiv(vocab_size, TILE)
-    row = (tl.program_id(0) // tiles).to(tl.int64)
-    index = (tl.program_id(0) % tiles) * TILE + tl.arange(0, TILE)
-    inside = index < vocab_size
-    x = load_capped(logits_ptr + row * row_stride, index, inside, softcap, HAS_CAP)
-    inv_t = 1.0 / tl.maximum(tl.load(temps_ptr + row // canvas_len), min_temperature)
-    inv_total = tl.load(inv_total_ptr + row)
-    d = tl.minimum(x - tl.load(top_ptr + row), 0.0)  # x may round differently from its own maximum elsewhere
-    p = tl.where(inv_total > 0, tl.exp(d * inv_t) * inv_total, 0.0)
-    tl.store(probs_ptr + row * vocab_size + index, p.to(probs_ptr.dtype.element_ty), mask=inside)
+    """One part of one row, of TILES tiles, from its end down; not SCALED leaves out the row's total."""
+    scale = 1.0 / row_total if SCALED else 1.0
+    k = inv_t * 1.4426950408889634
+    shift = row_top * k + tl.log2(row_total) if SCALED else row_top * k
+    # Half precision hides what the rounding of a small shift does; bad rows are left to the other way.
+    short = (tl.abs(shift) < 1024.0) & (bad == 0) & HALF
+    tile = part * TILES + TILES - 1
+    for _ in tl.range(0, TILES, num_stages=3):
+        index = tile * TILE + tl.arange(0, TILE)
+        x = load_raw(row_ptr, index, vocab_size, EVEN)
+        if HAS_CAP:
+            chunk = tile * (TILE // CHUNK) + tl.arange(0, TILE // CHUNK)
+            reach = tl.load(reach_ptr + chunk, mask=chunk < chunks, other=0.0)
+            x = cap_raw(x, tl.max(reach, axis=0), softcap, False)
+        if short:
+            p = tl.exp2(tl.fma(x, k, -shift))
+        else:
+            p = tl.where(bad, 0.0, tl.exp2((x - row_top) * k) * scale)
+        p = p.to(probs_ptr.dtype.element_ty)
+        if EVEN:
+            tl.store(probs_ptr + index, p)
+        else:
+            tl.store(probs_ptr + index, p, mask=index < vocab_size)
+        tile -= 1
 
 
 def sample_row_stats(
@@ -134,6 +180,7 @@ def sample_row_stats(
     row_seeds: Tensor | None = None,
     canvases: Tensor | None = None,
     steps: Tensor | None = None,
+    row_scale: Tensor | None = None,
 ) -> RowStats:
     """Argmax, draw, entropy and softmax of each row, by Triton kernels.
 
@@ -146,49 +193,48 @@ def sample_row_stats(
         softcap: cap in cap * tanh(logits / cap), in fp32, before everything else.
         row_seeds: int64, one per request [m] or one per row [rows].
         canvases, steps: int64 [m], the noise's coordinates; without them request i has canvas i and step 0.
+        row_scale: fp32 [rows], to be filled. With it the softmax stays e^((x - max) / T), each row still to be
+            multiplied by its scale (0 for a row without a distribution): do that after a product that follows.
 
     Returns:
         argmax int64 [rows] of the soft-capped logits before T (equal logits: the lower id), draw int64 [rows]
         from softmax(logits / T), entropy in nats fp32 [rows], softmax(logits / T) [rows, vocab] or None. A
         row with a NaN, a +inf or no finite logit has argmax = draw = -1, entropy NaN and a softmax of zeros.
+
+    Nothing waits for the device, and temps, row_seeds, canvases and steps are read there: a CUDA graph that has
+    captured the call follows what they hold at each replay.
     """
     require_triton(logits.device)
-    rows, vocab_size = shape_of(logits)
+    rows, vocab_size = shape_of(logits, softcap)
     if logits.stride(1) != 1 and vocab_size > 1:
         logits = logits.contiguous()
     device = logits.device
     argmax, sample, entropy, probs = _results(logits, probs_dtype)
     if rows == 0:
         return argmax, sample, entropy, probs
-    requests = -(-rows // canvas_len)
+    _check_row_scale(row_scale, rows)
     temps = temps.to(device=device, dtype=torch.float32).contiguous()
-    seeds, rows_per_seed = _seeds(rows, requests, canvas_len, seed, row_seeds, device)
-    canvases = (torch.arange(requests, device=device) if canvases is None else canvases).long().contiguous()
-    steps = (torch.zeros_like(canvases) if steps is None else steps).long().contiguous()
+    seeds, rows_per_seed = noise.given_seeds(rows, -(-rows // canvas_len), canvas_len, row_seeds)
     chunks = -(-vocab_size // CHUNK)
-    top, total, drift = torch.empty(3, rows, chunks, dtype=torch.float32, device=device)
-    chunk_argmax = torch.empty(rows, chunks, dtype=torch.int32, device=device)
-    row_top, row_inv_total = torch.empty(2, rows, dtype=torch.float32, device=device)
+    chunked = torch.empty(4, rows, chunks, dtype=torch.float32, device=device).unbind()
     cap, has_cap = (1.0, False) if softcap is None else (float(softcap), True)
-    chunked = (top, total, drift, chunk_argmax)
-    per_program = min(_CHUNKS_PER_PROGRAM, triton.next_power_of_2(chunks))
-    _row_stats_split_kernel[(rows * triton.cdiv(chunks, per_program),)](
+    _row_stats_split_kernel[(rows * triton.cdiv(chunks, _SPLIT_CHUNKS),)](
         logits, logits.stride(0), temps, *chunked, vocab_size, chunks, canvas_len, MIN_TEMPERATURE, cap,
-        HAS_CAP=has_cap, CHUNK=CHUNK, PER_PROGRAM=per_program, num_warps=4,
+        HAS_CAP=has_cap, EVEN=vocab_size % CHUNK == 0, CHUNK=CHUNK, PER_PROGRAM=_SPLIT_CHUNKS,
+        num_warps=1, maxnreg=72,
     )  # fmt: skip
-    _row_stats_merge_kernel[(rows,)](
-        logits, logits.stride(0), temps, *chunked, seeds, canvases, steps,
-        argmax, sample, entropy, row_top, row_inv_total,
-        vocab_size, chunks, canvas_len, rows_per_seed, MIN_TEMPERATURE, cap,
+    writers = 0 if probs is None else triton.cdiv(vocab_size, _WRITE_TILE * _WRITE_TILES)
+    _row_stats_finish_kernel[(rows + rows * writers,)](
+        logits, logits.stride(0), temps, *chunked,
+        noise.seed_to_int64(seed), seeds, rows_per_seed, noise.as_int64(canvases), noise.as_int64(steps),
+        argmax, sample, entropy, probs, row_scale,
+        rows, vocab_size, chunks, canvas_len, MIN_TEMPERATURE, cap,
         DRAW_CHUNK=int(noise.Purpose.DRAW_CHUNK), DRAW_WITHIN=int(noise.Purpose.DRAW_WITHIN),
-        HAS_CAP=has_cap, CHUNK=CHUNK, CHUNK_BLOCK=triton.next_power_of_2(chunks), num_warps=4,
+        HAS_CAP=has_cap, EVEN=vocab_size % (_WRITE_TILE * _WRITE_TILES) == 0,
+        HALF=probs_dtype in (torch.bfloat16, torch.float16),
+        CHUNK=CHUNK, CHUNK_BLOCK=max(4, triton.next_power_of_2(chunks)), TILE=_WRITE_TILE, TILES=_WRITE_TILES,
+        num_warps=4, maxnreg=64,
     )  # fmt: skip
-    if probs is not None:
-        tile = min(_WRITE_TILE, triton.next_power_of_2(vocab_size))
-        _row_stats_softmax_kernel[(rows * triton.cdiv(vocab_size, tile),)](
-            logits, logits.stride(0), temps, row_top, row_inv_total, probs,
-            vocab_size, canvas_len, MIN_TEMPERATURE, cap, HAS_CAP=has_cap, TILE=tile, num_warps=4,
-        )  # fmt: skip
     return argmax, sample, entropy, probs
 
 
@@ -203,10 +249,12 @@ def sample_row_stats_reference(
     row_seeds: Tensor | None = None,
     canvases: Tensor | None = None,
     steps: Tensor | None = None,
+    row_scale: Tensor | None = None,
 ) -> RowStats:
     """The torch form of `sample_row_stats`: same meaning, same noise, any device."""
-    rows, vocab_size = shape_of(logits)
-    places = _places(rows, canvas_len, seed, row_seeds, canvases, steps, logits.device)
+    rows, vocab_size = shape_of(logits, softcap)
+    _check_row_scale(row_scale, rows)
+    places = noise.places_of_rows(rows, canvas_len, seed, row_seeds, canvases, steps, logits.device)
     argmax, sample, entropy, probs = _results(logits, probs_dtype)
     t_rows = temps.to(torch.float32)[torch.arange(rows, device=logits.device) // canvas_len]
     for tile in row_tiles(rows, vocab_size):
@@ -222,8 +270,11 @@ def sample_row_stats_reference(
         argmax[tile] = top.masked_fill(bad, -1)
         sample[tile] = drawn.masked_fill(bad, -1)
         entropy[tile] = (z.log() - drift / z).masked_fill(bad, float("nan"))
+        if row_scale is not None:
+            row_scale[tile] = (1 / z).masked_fill(bad, 0.0)
         if probs is not None:
-            probs[tile] = (e / z[:, None]).masked_fill(bad[:, None], 0.0).to(probs.dtype)
+            p = e if row_scale is not None else e / z[:, None]
+            probs[tile] = p.masked_fill(bad[:, None], 0.0).to(probs.dtype)
     return argmax, sample, entropy, probs
 
 
@@ -249,34 +300,10 @@ def _results(logits: Tensor, probs_dtype: torch.dtype | None) -> RowStats:
     return argmax, sample, entropy, probs
 
 
-def _seeds(
-    rows: int, requests: int, canvas_len: int, seed: int, row_seeds: Tensor | None, device: torch.device
-) -> tuple[Tensor, int]:
-    """The seeds as a contiguous int64 tensor, and how many neighbouring rows share one."""
-    if row_seeds is None:
-        signed = noise.seed_to_int64(seed)
-        return torch.full((requests,), signed, dtype=torch.int64, device=device), canvas_len
-    if row_seeds.numel() not in (rows, requests):
-        raise ValueError(f"row_seeds must hold {requests} or {rows} seeds, got {row_seeds.numel()}")
-    return row_seeds.long().contiguous(), 1 if row_seeds.numel() == rows else canvas_len
-
-
-def _places(
-    rows: int,
-    canvas_len: int,
-    seed: int,
-    row_seeds: Tensor | None,
-    canvases: Tensor | None,
-    steps: Tensor | None,
-    device: torch.device,
-) -> noise.Places:
-    """Where each row's noise is taken from; see `sample_row_stats` for the defaults."""
-    row = torch.arange(rows, device=device)
-    request = row // canvas_len
-    seeds, rows_per_seed = _seeds(rows, -(-rows // canvas_len), canvas_len, seed, row_seeds, device)
-    return noise.Places(
-        seed=seeds[row // rows_per_seed],
-        canvas=request if canvases is None else canvases.long()[request],
-        step=torch.zeros_like(request) if steps is None else steps.long()[request],
-        position=row % canvas_len,
-    )
+def _check_row_scale(row_scale: Tensor | None, rows: int) -> None:
+    if row_scale is not None and not (
+        row_scale.shape == (rows,) and row_scale.dtype == torch.float32 and row_scale.is_contiguous()
+    ):
+        raise ValueError(
+            f"row_scale must be contiguous fp32 [{rows}], got {row_scale.dtype} {tuple(row_scale.shape)}"
+        )

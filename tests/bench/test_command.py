@@ -115,7 +115,7 @@ def test_an_older_run_of_another_canvas_is_refused_before_anything_is_timed(dgen
         (("--format", "xml"), "--format must be one of table, json, not 'xml'"),
         (("--compare", "nowhere.json"), "can't read the older run 'nowhere.json': No such file or directory"),
         (("--device", "abacus"), "unknown device 'abacus'"),
-        (("sampler",), "no such command 'sampler'"),
+        (("nothing",), "no such command 'nothing'"),
         (("--vocabulary", "9"), "no such option: --vocabulary"),
     ],
 )

@@ -275,6 +275,14 @@ def test_a_row_without_a_distribution_is_marked_and_no_nan_leaves(kernels, devic
     assert not logprobs[[2, 0]].isnan().any()
 
 
+@pytest.mark.parametrize("programs", [1, 3])
+def test_any_number_of_programs_gives_the_same(device, generator, monkeypatch, programs):
+    from dgen.sampler import kernels_for
+
+    monkeypatch.setattr("dgen.sampler.logprobs._SPLIT_PROGRAMS", programs)
+    Call(random_logits(generator, 9000), valid=[3, 2]).check(kernels_for("triton", device), device)
+
+
 def test_padded_logits_give_the_same(kernels, device, generator):
     padded = torch.full((6, 1100), NAN)
     padded[:, :1030] = random_logits(generator, 1030)
@@ -305,7 +313,19 @@ def test_shapes_that_do_not_fit_are_refused(kernels, device, generator, change, 
         none = torch.zeros(3, dtype=torch.int64, device=device)
         with pytest.raises(ValueError, match=message):
             kernels.stash(
-                call.logits, 3, none, none, none, none, none, 4, none, None, *short, none[None], False
+                call.logits.to(device),
+                3,
+                none,
+                none,
+                none,
+                none,
+                none,
+                4,
+                none,
+                None,
+                *short,
+                none[None],
+                False,
             )
     else:
         with pytest.raises(ValueError, match=message):

@@ -88,6 +88,23 @@ def test_triton_and_torch_give_identical_words(device, seed, canvas, step, posit
     torch.testing.assert_close(values.cpu(), gumbel(expected), rtol=1e-6, atol=1e-6)
 
 
+@jit
+def _row_kernel(place_ptr, words_ptr, PURPOSE: tl.constexpr, COUNT: tl.constexpr):
+    seed, canvas = tl.load(place_ptr), tl.load(place_ptr + 1)
+    step, position = tl.load(place_ptr + 2), tl.load(place_ptr + 3)
+    word = noise.noise_row(seed, canvas, step, position, PURPOSE, COUNT)
+    tl.store(words_ptr + tl.arange(0, COUNT), word.to(tl.int64))
+
+
+@pytest.mark.parametrize("count", [4, 8, 256, 1024])
+def test_a_row_of_words_is_the_words_in_order(device, count):
+    words = torch.empty(count, dtype=torch.int64, device=device)
+    at = torch.tensor([-7, 3, 47, 255], device=device)
+    _row_kernel[(1,)](at, words, PURPOSE=int(Purpose.DRAW_WITHIN), COUNT=count)
+    here = place(seed=-7, canvas=3, step=47, position=255)
+    assert torch.equal(words.cpu(), noise.words(here, purpose=Purpose.DRAW_WITHIN, count=count)[0])
+
+
 def edge_words() -> torch.Tensor:
     """Both ends, both sides of the switch between the two formulas, and a spread."""
     switch = 2**28

@@ -213,7 +213,9 @@ def test_padded_and_transposed_logits_give_the_same(kernels, device, generator):
     padded[:, :1030] = plain
     t = torch.tensor([0.7], device=device)
     expected = kernels.row_stats(plain, t, 3, 4, torch.float32)
-    for view in (padded[:, :1030], plain.T.contiguous().T):
+    odd = torch.full((3, 1031), float("nan"), device=device)  # rows that begin anywhere, not at 16 bytes
+    odd[:, :1030] = plain
+    for view in (padded[:, :1030], plain.T.contiguous().T, odd[:, :1030]):
         got = kernels.row_stats(view, t, 3, 4, torch.float32)
         assert torch.equal(got[0], expected[0])
         assert torch.equal(got[1], expected[1])
@@ -340,6 +342,23 @@ def test_draws_of_a_small_vocabulary_follow_the_softmax(generator, vocab, t, dra
     assert p_value(counts, draws * binned(row, t, bins)) > 0.001
 
 
+@pytest.mark.parametrize("moved", ["seed", "canvas", "step", "position"])
+def test_draws_of_two_places_are_independent(generator, moved):
+    vocab, draws = 6, 30_000
+    row = torch.randn(vocab, generator=generator)
+
+    def drawn(seed=4, canvas=1, step=2):
+        at = {"canvases": torch.tensor([canvas]), "steps": torch.tensor([step])}
+        logits, temps = row.expand(draws, -1), torch.ones(1)
+        return sample_row_stats_reference(logits, temps, draws, None, seed=seed, **at)[1]
+
+    first = drawn()
+    second = first.roll(1) if moved == "position" else drawn(**{moved: 3 if moved != "seed" else 5})
+    p = torch.softmax(row.double(), dim=-1)
+    pairs = torch.bincount(first * vocab + second, minlength=vocab**2).double()
+    assert p_value(pairs, draws * torch.outer(p, p).flatten()) > 0.001
+
+
 def test_draws_follow_the_softmax_within_and_across_chunks(generator):
     row = torch.randn(2 * CHUNK + 500, generator=generator) * 0.1
     row[[10, CHUNK + 3, 2 * CHUNK + 499]] = torch.tensor([5.0, 4.0, 6.0])
@@ -375,21 +394,26 @@ def test_the_reference_is_the_same_in_tiles(monkeypatch, generator):
 
 
 @pytest.mark.gpu
-def test_a_million_draws_of_the_full_vocabulary_follow_the_softmax(device, generator):
+@pytest.mark.parametrize(
+    ("vocab", "t", "calls", "width"),
+    [(7, 0.4, 20, 1), (2049, 0.9, 20, 1), (50257, 1.0, 160, 16), (262144, 0.8, 320, 64)],
+)
+def test_ten_million_draws_follow_the_softmax(device, generator, vocab, t, calls, width):
     from dgen.sampler import sample_row_stats
 
-    row = torch.randn(262144, generator=generator)
-    row[200_001] += math.log(262144)
-    bins = torch.arange(262144) // 64
-    bins[200_001] = 4096
-    counts = torch.zeros(4097, dtype=torch.float64)
+    row = torch.randn(vocab, generator=generator)
+    row[vocab * 3 // 4] += math.log(vocab)  # about as likely as all others together
+    bins = torch.arange(vocab) // width
+    bins[vocab * 3 // 4] = bins.max() + 1
+    counts, draws = torch.zeros(int(bins.max()) + 1, dtype=torch.float64), 10_485_760 // calls
 
     def triton(logits, temps, canvas_len, probs_dtype, *, seed):
         return sample_row_stats(logits, temps, canvas_len, seed, probs_dtype)
 
-    for seed in range(32):
-        counts += draw_counts(row.to(device), 0.8, 32768, seed, bins, form=triton)
-    assert p_value(counts, 32 * 32768 * binned(row, 0.8, bins)) > 0.001
+    for seed in range(calls):
+        counts += draw_counts(row.to(device), t, draws, seed, bins, form=triton)
+    assert int(counts.sum()) >= 10_000_000
+    assert p_value(counts, calls * draws * binned(row, t, bins)) > 0.001
 
 
 @pytest.mark.gpu
