@@ -6,9 +6,10 @@ side (stop strings, thinking split) in step with it. The command line is a clien
 
 from __future__ import annotations
 
+import os
 import secrets
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -20,7 +21,7 @@ from dgen.denoiser.reference import ReferenceDenoiser
 from dgen.engine.engine import Engine
 from dgen.engine.events import Completion, Converged, Event, Finished, Prefilled
 from dgen.engine.request import Request
-from dgen.errors import SettingsError
+from dgen.errors import CheckpointError, SettingsError, UsageError
 from dgen.output.records import completion_record
 from dgen.output.text import Piece, TextStream
 from dgen.prompt import build_prompt
@@ -28,9 +29,10 @@ from dgen.sampler import kernels_for
 from dgen.settings import SETTINGS, Layer, Resolved, Settings, resolve
 
 MAX_DRAWN_SEED = 2**32
+LoadProgress = Callable[[str, int, int], None]
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, repr=False)
 class Answer:
     """One finished request: its text, its completion, and the record that the command line would write."""
 
@@ -38,6 +40,9 @@ class Answer:
     reasoning: str
     completion: Completion
     record: dict[str, Any]
+
+    def __repr__(self) -> str:
+        return f"Answer(text={self.text!r}, finish_reason={self.finish_reason!r}, seed={self.seed})"
 
     @property
     def seed(self) -> int:
@@ -58,6 +63,7 @@ class Job:
     resolved: Resolved
     text: TextStream
     request_id: str
+    begun: bool = False
     started: float = field(default_factory=time.perf_counter)
     prefilled: float | None = None
     completion: Completion | None = None
@@ -128,7 +134,7 @@ class Generator:
                 raise SettingsError(
                     f"{name} can't be changed after loading", hint=f"Give it to dgen.load({name}=...)."
                 )
-        resolved = resolve([*self._layers, Layer("call", settings)]) if settings else self.resolved
+        resolved = resolve([*self._layers, Layer("argument", settings)]) if settings else self.resolved
         asked = resolved.settings
         if asked.seed is None:
             resolved = Resolved(
@@ -148,9 +154,16 @@ class Generator:
         return Job(request, resolved, stream, request_id or f"dgen-{secrets.token_hex(8)}")
 
     def run(self, job: Job) -> Iterator[Event | Piece]:
-        """The engine's events of one job and, as canvases converge, the pieces of text that they release."""
-        job.started = time.perf_counter()
-        for event in self.engine.run([job.request]):
+        """The engine's events of one job and, as canvases converge, the pieces of text that they release.
+
+        Raises:
+            UsageError: the job has been run, or another stream of this model has not ended.
+        """
+        if job.begun:
+            raise UsageError("this job has been run already", hint="Build another one with `job`.")
+        job.begun, job.started = True, time.perf_counter()
+        events = self.engine.run([job.request])
+        for event in events:
             pieces: list[Piece] = []
             if isinstance(event, Prefilled):
                 job.prefilled = time.perf_counter()
@@ -159,6 +172,7 @@ class Generator:
                 if job.text.stopped:
                     self.engine.stop(event.index, job.text.kept)
             elif isinstance(event, Finished):
+                events.close()  # the slot is free from here on, whether or not the caller comes back for more
                 yield from job.text.finish()
                 event = Finished(event.index, _cut_at_stop(event.completion, job.text))
                 job.completion = event.completion
@@ -168,7 +182,8 @@ class Generator:
 
     def record(self, job: Job) -> dict[str, Any]:
         """The completion record of a finished job (see `dgen schema`)."""
-        assert job.completion is not None, "the job has not been run"
+        if job.completion is None:
+            raise UsageError("this job has not been run to its end", hint="Exhaust `run` first.")
         return completion_record(
             job.completion,
             stream=job.text,
@@ -177,6 +192,12 @@ class Generator:
             revision=self.checkpoint.revision,
             settings=job.resolved.request_settings(),
             timing=job.timing(self.load_seconds),
+            runtime={
+                "device": str(self.checkpoint.device),
+                "dtype": str(self.checkpoint.dtype).removeprefix("torch."),
+                "denoiser": self.denoiser.name,
+                "kernels": self.kernels.name,
+            },
             dgen_version=__version__,
             vocabulary=self.checkpoint.vocabulary if job.request.logprobs is not None else None,
             logprobs_of=job.request.logprobs_of,
@@ -195,7 +216,10 @@ class Generator:
         return Answer(job.text.answer, job.text.reasoning, job.completion, self.record(job))
 
     def stream(self, prompt: str | None = None, **options: Any) -> Iterator[Event | Piece]:
-        """Events and pieces of text of one prompt, as they happen; arguments as in `job`."""
+        """Events and pieces of text of one prompt, as they happen; arguments as in `job`.
+
+        One request at a time: exhaust or close a stream before the next one begins.
+        """
         return self.run(self.job(prompt, **options))
 
 
@@ -227,7 +251,7 @@ def _request(asked: Settings, prompt_ids: tuple[int, ...], eos_ids: frozenset[in
     )
 
 
-def load(model: str = "builtin", **settings: Any) -> Generator:
+def load(model: str | os.PathLike[str] = "builtin", **settings: Any) -> Generator:
     """Load a checkpoint and return a Generator.
 
     Args:
@@ -239,15 +263,38 @@ def load(model: str = "builtin", **settings: Any) -> Generator:
         CheckpointError: the checkpoint can't be used; the message says why.
         SettingsError: a setting is unknown or out of range.
     """
-    return from_layers([Layer("call", {"model": model, **settings})])
+    # What Python callers have at hand: a Path, a torch.dtype.
+    named = {"model": os.fspath(model), **settings}
+    if "dtype" in named:
+        named["dtype"] = str(named["dtype"]).removeprefix("torch.")
+    return from_layers([Layer("argument", named)])
 
 
-def from_layers(layers: Sequence[Layer]) -> Generator:
-    """Load the checkpoint that `layers` name; its own defaults are laid under them."""
-    run = resolve(layers).settings
+def from_layers(layers: Sequence[Layer], *, progress: LoadProgress | None = None) -> Generator:
+    """Load the checkpoint that `layers` name; its own defaults are laid under them.
+
+    Args:
+        progress: called with "download" or "load", bytes done and bytes in all.
+
+    Raises:
+        CheckpointError, SettingsError: as in `load`.
+    """
+    run = resolve(layers, partial=True).settings
     started = time.perf_counter()
     checkpoint = load_checkpoint(
-        run.model, revision=run.revision, device=run.device, dtype=run.dtype, offline=run.offline
+        run.model,
+        revision=run.revision,
+        device=run.device,
+        dtype=run.dtype,
+        offline=run.offline,
+        progress=progress,
     )
-    all_layers = [Layer("checkpoint", checkpoint.defaults), *layers]
+    own = Layer("checkpoint", checkpoint.defaults)
+    try:
+        resolve([own])
+    except SettingsError as error:
+        raise CheckpointError(
+            f"generation_config.json of {checkpoint.name} is not usable: {error.message}", hint=error.hint
+        ) from None
+    all_layers = [own, *layers]
     return Generator(checkpoint, resolve(all_layers), all_layers, load_seconds=time.perf_counter() - started)

@@ -10,9 +10,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from dgen.errors import SettingsError
-from dgen.settings import SETTINGS, Layer, nearest
-
-ENV_PREFIX = "DGEN_"
+from dgen.settings import ENV_PREFIX, ENVIRONMENT, SETTINGS, Layer, nearest
 
 
 def environment_layer(environ: Mapping[str, str]) -> Layer:
@@ -23,13 +21,14 @@ def environment_layer(environ: Mapping[str, str]) -> Layer:
     """
     values = {}
     for key, value in environ.items():
-        if not key.startswith(ENV_PREFIX) or key == ENV_PREFIX + "CONFIG":
+        # An empty variable is an unset one.
+        if not key.startswith(ENV_PREFIX) or key == ENV_PREFIX + "CONFIG" or not value:
             continue
         name = key.removeprefix(ENV_PREFIX).lower()
         if name not in SETTINGS:
             raise SettingsError(f"unknown setting in the environment: {key}", hint=nearest(name))
         values[name] = value
-    return Layer("environment", values)
+    return Layer(ENVIRONMENT, values)
 
 
 def assignments_layer(assignments: Sequence[str]) -> Layer:
@@ -56,7 +55,7 @@ def preset(name_or_path: str) -> Layer:
     Raises:
         SettingsError: no such preset, or the file is no flat TOML table.
     """
-    path = Path(name_or_path)
+    path = Path(name_or_path).expanduser()
     if path.suffix != ".toml" and "/" not in name_or_path:
         path = _presets_folder() / f"{name_or_path}.toml"
     try:

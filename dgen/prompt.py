@@ -40,12 +40,34 @@ def build_prompt(
         UsageError: nothing to encode, malformed messages, or a combination that means nothing.
         CheckpointError: the checkpoint has no chat template.
     """
+    turns = check_prompt(prompt=prompt, messages=messages, system=system, think=think, raw=raw)
+    if prompt is not None and raw:
+        return _encode_raw(tokenizer, prompt)
+    return _encode(tokenizer, _render(tokenizer, turns, think=think))
+
+
+def check_prompt(
+    *,
+    prompt: str | None = None,
+    messages: Sequence[Mapping[str, Any]] | None = None,
+    system: str | None = None,
+    think: bool = False,
+    raw: bool = False,
+) -> list[dict[str, Any]]:
+    """What can be said of a prompt without its checkpoint: the messages that its template will get; none if `raw`.
+
+    Raises:
+        UsageError: as in `build_prompt`.
+    """
     if (prompt is None) == (messages is None):
         raise UsageError(
             "give either a prompt or messages", hint="Use --prompt, or messages in the input file."
         )
+    if prompt is not None and not isinstance(prompt, str):
+        raise UsageError(f"the prompt must be a text, not {type(prompt).__name__}", hint="Give a str.")
     if raw:
-        return _encode_raw(tokenizer, prompt, system=system, think=think)
+        _check_raw(prompt, system=system, think=think)
+        return []
     if messages is not None:
         turns = check_messages(messages)
     elif prompt is not None and prompt.strip():
@@ -60,7 +82,7 @@ def build_prompt(
                 "a system text, and messages that have a system message already", hint="Leave one out."
             )
         turns = [{"role": "system", "content": system}, *turns]
-    return _encode(tokenizer, _render(tokenizer, turns, think=think))
+    return turns
 
 
 def check_messages(messages: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
@@ -144,13 +166,18 @@ def _render(tokenizer: Any, turns: list[dict[str, Any]], *, think: bool) -> str:
     return str(text)
 
 
-def _encode_raw(tokenizer: Any, prompt: str | None, *, system: str | None, think: bool) -> tuple[int, ...]:
+def _check_raw(prompt: str | None, *, system: str | None, think: bool) -> None:
     if prompt is None:
         raise UsageError("messages need the chat template", hint="Leave --raw out, or give a prompt.")
     if system is not None:
         raise UsageError("a system text needs the chat template", hint="Leave --raw or --system out.")
     if think:
-        raise UsageError("thinking needs the chat template", hint="Leave --raw or --think out.")
+        raise UsageError(
+            "thinking needs the chat template", hint="Leave --raw or --think (or DGEN_THINK) out."
+        )
+
+
+def _encode_raw(tokenizer: Any, prompt: str) -> tuple[int, ...]:
     ids = _encode(tokenizer, prompt)
     if not ids:
         raise UsageError(
@@ -165,7 +192,7 @@ def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:
     except UnicodeEncodeError as error:
         raise UsageError(f"the prompt is no valid text: {error.reason}", hint="Write it in UTF-8.") from error
     # The tokenizer's own additions are left out: some would end the prompt with EOS.
-    ids = list(tokenizer.encode(text, add_special_tokens=False))
+    ids = list(tokenizer.encode(text, add_special_tokens=False, verbose=False))
     bos = tokenizer.bos_token_id
     if bos is not None:
         start = 0

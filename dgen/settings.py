@@ -14,8 +14,9 @@ from typing import Any
 
 from dgen.errors import SettingsError
 
-FLAG = "flag"
-"""Source of a layer of command-line flags: each value then names its own flag."""
+ENV_PREFIX = "DGEN_"
+FLAG, ENVIRONMENT = "flag", "environment"
+"""Sources of layers whose values each name their own flag or variable."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -36,7 +37,7 @@ def _number(
         if isinstance(value, str):
             try:
                 value = kind(value.strip())
-            except ValueError:
+            except (ValueError, OverflowError):
                 raise ValueError(f"must be {_kind_name(kind)}") from None
         if kind is int and isinstance(value, float):
             if not value.is_integer():
@@ -44,9 +45,14 @@ def _number(
             value = int(value)
         if not isinstance(value, (int, float)):
             raise ValueError(f"must be {_kind_name(kind)}")
-        if not math.isfinite(value) or value < low or value > high or (low_open and value == low):
+        if (
+            (isinstance(value, float) and not math.isfinite(value))
+            or value < low
+            or value > high
+            or (low_open and value == low)
+        ):
             opening = ">" if low_open else ">="
-            limit = f"{opening} {low:g}" + ("" if math.isinf(high) else f" and <= {high:g}")
+            limit = f"{opening} {low:g}" + (f" and <= {high}" if high <= 1024 or value > high else "")
             raise ValueError(f"must be {_kind_name(kind)} {limit}")
         return kind(value)
 
@@ -143,19 +149,23 @@ class Settings:
 
 
 MAX_SEED = 2**63 - 1
+MAX_COUNT = 2**31 - 1
+MAX_NUMBER = 10**9  # far beyond sense, well within fp32
 MAX_TOP_LOGPROBS = 1024
 
 SETTINGS: Mapping[str, Setting] = {
-    "max_tokens": Setting(_number(int, 1), "Emit at most this many tokens, exactly."),
-    "steps": Setting(_number(int, 1), "Most denoising steps a canvas."),
+    "max_tokens": Setting(_number(int, 1, MAX_COUNT), "Stop after this many tokens."),
+    "steps": Setting(_number(int, 1, MAX_COUNT), "Most denoising steps a canvas."),
     "entropy_bound": Setting(
         _number(float, 0), "Accept positions by rising entropy up to this sum, in nats."
     ),
-    "t_min": Setting(_number(float, 0), "Temperature that the schedule runs towards."),
-    "t_max": Setting(_number(float, 0), "Temperature of the first step."),
+    "t_min": Setting(_number(float, 0, MAX_NUMBER), "Temperature that the schedule runs towards."),
+    "t_max": Setting(_number(float, 0, MAX_NUMBER), "Temperature of the first step."),
     "stability": Setting(_number(int, 0, 64), "Earlier argmax canvases that must equal the current one."),
-    "confidence": Setting(_number(float, 0), "A canvas is confident below this mean entropy, in nats."),
-    "top_k": Setting(_number(int, 0), "Sample from the k likeliest tokens only; 0 is off."),
+    "confidence": Setting(
+        _number(float, 0, MAX_NUMBER), "A canvas is confident below this mean entropy, in nats."
+    ),
+    "top_k": Setting(_number(int, 0, MAX_COUNT), "Sample from the k likeliest tokens only; 0 is off."),
     "top_p": Setting(
         _number(float, 0, 1, low_open=True), "Sample from the smallest set of this mass; 1 is off."
     ),
@@ -203,8 +213,11 @@ class Resolved:
         return {name: list(value) if isinstance(value, tuple) else value for name, value in values.items()}
 
 
-def resolve(layers: Iterable[Layer]) -> Resolved:
+def resolve(layers: Iterable[Layer], *, partial: bool = False) -> Resolved:
     """Merge layers, later ones winning, over the built-in defaults.
+
+    Args:
+        partial: more layers will lie beneath (a checkpoint that isn't read yet), so a default contradicts nothing.
 
     Raises:
         SettingsError: unknown name, wrong type, out of range, or values that contradict each other; the message
@@ -215,10 +228,10 @@ def resolve(layers: Iterable[Layer]) -> Resolved:
     depth = dict.fromkeys(values, 0)
     for level, layer in enumerate(layers, start=1):
         for name, raw in layer.values.items():
-            source = f"--{name.replace('_', '-')}" if layer.source == FLAG else layer.source
+            source = _source_of(name, layer.source)
             values[name] = _parse(name, raw, source)
             sources[name], depth[name] = source, level
-    _check_together(values, sources, depth)
+    _check_together(values, sources, depth, partial=partial)
     return Resolved(Settings(**values), sources)
 
 
@@ -236,23 +249,33 @@ def nearest(name: str) -> str:
     import difflib
 
     close = difflib.get_close_matches(name, SETTINGS, n=1)
-    return f"Did you mean '{close[0]}'?" if close else f"Known settings: {', '.join(SETTINGS)}."
+    return f"Did you mean '{close[0]}'?" if close else "See dgen generate --help for the names."
 
 
-def _check_together(values: dict[str, Any], sources: dict[str, str], depth: dict[str, int]) -> None:
+def _source_of(name: str, source: str) -> str:
+    if source == FLAG:
+        return f"--{name.replace('_', '-')}"
+    return f"{ENV_PREFIX}{name.upper()}" if source == ENVIRONMENT else source
+
+
+def _check_together(
+    values: dict[str, Any], sources: dict[str, str], depth: dict[str, int], *, partial: bool
+) -> None:
     if values["greedy"]:
         for name in ("t_min", "t_max"):
             # A temperature from the same or a later layer is a contradiction; an earlier one is just overridden.
             if depth[name] >= depth["greedy"] and values[name] != 0:
                 raise SettingsError(
-                    f"greedy is temperature 0, but {name} is {values[name]:g} ({sources[name]})",
-                    hint=f"Leave out one of greedy and {name}.",
+                    f"greedy ({sources['greedy']}) is temperature 0, but {name} is {values[name]:g} ({sources[name]})",
+                    hint=f"Leave out one of greedy and {name}, or add --no-greedy.",
                 )
             values[name], sources[name] = 0.0, f"greedy ({sources['greedy']})"
-    if values["t_min"] > values["t_max"]:
+    undecided = partial and 0 in (depth["t_min"], depth["t_max"])
+    if values["t_min"] > values["t_max"] and not undecided:
         raise SettingsError(
             f"t_min {values['t_min']:g} ({sources['t_min']}) is above t_max {values['t_max']:g} ({sources['t_max']})",
             hint="The temperature falls from t_max to t_min: set both, or raise t_max.",
         )
-    if values["logprob_ids"] and values["logprobs"] is None:
-        values["logprobs"], sources["logprobs"] = 0, f"logprob_ids ({sources['logprob_ids']})"
+    for name in ("logprob_ids", "logprobs_of"):
+        if values["logprobs"] is None and depth[name] > 0 and values[name]:
+            values["logprobs"], sources["logprobs"] = 0, f"{name} ({sources[name]})"

@@ -159,3 +159,63 @@ def test_torchs_global_generator_is_left_alone(model):
     state = torch.get_rng_state()
     model.generate("a cat sat", **ASK)
     assert torch.equal(torch.get_rng_state(), state)
+
+
+def test_a_model_is_free_as_soon_as_the_end_is_told(model):
+    for item in model.stream("red fox", **ASK):
+        if isinstance(item, Finished):
+            assert model.generate("a cat sat", **ASK).finish_reason
+            break
+
+
+def test_a_job_runs_once(model):
+    job = model.job("a cat sat", **ASK)
+    with pytest.raises(UsageError, match="not been run"):
+        model.record(job)
+    list(model.run(job))
+    with pytest.raises(UsageError, match="already"):
+        list(model.run(job))
+
+
+def test_a_stop_that_becomes_certain_only_at_the_end_still_is_one(model, long_answer):
+    whole, settings = long_answer
+    tail = whole.text[-2:]
+    if whole.text.index(tail) != len(whole.text) - 2:
+        pytest.skip("the tail occurs earlier")
+    # The longer string begins earlier and stays possible to the last, so the shorter one is decided at the end.
+    answer = model.generate("a cat sat", stop=[tail[1:] + "\x00", whole.text[-3:] + "\x00", tail], **settings)
+    assert answer.finish_reason == "stop"
+    assert answer.text == whole.text[:-2]
+    assert answer.completion.finish_reason == answer.record["finish_reason"]
+    assert len(answer.completion.tokens) == answer.record["usage"]["completion_tokens"]
+
+
+def test_tiny_temperatures_are_as_good_as_zero(model):
+    cold = model.generate("a cat sat", **ASK, t_min=0, t_max=1e-38)
+    assert cold.completion.error is None
+    assert cold.text == model.generate("a cat sat", **ASK, t_min=0, t_max=1e-36).text
+
+
+def test_what_python_callers_have_at_hand_is_understood(model):
+    from pathlib import Path
+
+    import torch
+
+    loaded = dgen.load(Path(model.checkpoint.path), dtype=torch.float32)
+    assert loaded.generate("a cat sat", **ASK).text == model.generate("a cat sat", **ASK).text
+    with pytest.raises(UsageError, match="must be a text, not int"):
+        model.generate(5)
+    assert "finish_reason=" in repr(model.generate("a cat", **ASK))
+
+
+def test_settings_that_only_report_leave_the_hash_alone(model):
+    plain = model.generate("a cat sat", **ASK).record
+    told = model.generate("a cat sat", logprobs=3, logprob_ids=[5], **ASK).record
+    other = model.generate("a cat sat", **{**ASK, "steps": 11}).record
+    assert plain["settings_hash"] == told["settings_hash"] != other["settings_hash"]
+    assert plain["runtime"] == {
+        "device": "cpu",
+        "dtype": "float32",
+        "denoiser": "reference",
+        "kernels": "torch",
+    }

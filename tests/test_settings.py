@@ -27,7 +27,7 @@ def test_later_layers_win_and_each_value_knows_its_source():
         ]
     )
     wanted = {
-        "steps": (30, "environment"),
+        "steps": (30, "DGEN_STEPS"),
         "t_max": (0.7, "config fast"),
         "max_tokens": (100, "checkpoint"),
         "entropy_bound": (0.2, "--entropy-bound"),
@@ -46,9 +46,11 @@ def test_later_layers_win_and_each_value_knows_its_source():
         ("steps", True, "steps must be a whole number, not True"),
         ("max_tokens", -3, "max_tokens must be a whole number >= 1, not -3"),
         ("t_min", float("nan"), "t_min must be a number >= 0, not nan"),
-        ("t_max", "inf", "t_max must be a number >= 0, not 'inf'"),
+        ("t_max", "inf", "t_max must be a number >= 0 and <= 1000000000, not 'inf'"),
         ("top_p", 0, "top_p must be a number > 0 and <= 1, not 0"),
         ("top_p", 1.01, "top_p must be a number > 0 and <= 1, not 1.01"),
+        ("top_k", "9" * 30, "top_k must be a whole number >= 0 and <= 2147483647"),
+        ("t_max", 1e39, "t_max must be a number >= 0 and <= 1000000000, not 1e+39"),
         ("seed", -1, "seed must be a whole number >= 0"),
         ("seed", 2**63, "seed must be a whole number >= 0"),
         ("stop", ["a", ""], "stop must be one or more non-empty texts"),
@@ -118,7 +120,7 @@ def test_greedy_is_temperature_zero_and_contradicts_a_temperature_given_with_or_
         [Layer(FLAG, {"greedy": True, "t_max": 0.5})],
         [preset("greedy"), Layer(FLAG, {"t_max": 0.5})],
     ):
-        with pytest.raises(SettingsError, match=r"greedy is temperature 0, but t_max is 0\.5"):
+        with pytest.raises(SettingsError, match=r"greedy \(.*\) is temperature 0, but t_max is 0\.5"):
             resolve(layers)
 
 

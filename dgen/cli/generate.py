@@ -2,26 +2,25 @@
 
 from __future__ import annotations
 
-import signal
 import time
 from collections.abc import Iterator
-from contextlib import contextmanager
-from typing import TYPE_CHECKING, Annotated, Any, get_args
+from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
 
 from dgen.cli import options
 from dgen.cli.inputs import from_argv, read_prompt
+from dgen.cli.interruption import Interruption
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Format, Sink, standard_streams, wants_color
 from dgen.errors import DgenError, SettingsError
+from dgen.prompt import check_prompt
 from dgen.settings import Layer, Resolved, resolve
 
 if TYPE_CHECKING:
     from dgen.generator import Generator, Job
 
-INTERRUPTED = 130
-REAL_MODEL = "google/diffusiongemma-26B-A4B-it"
+BUILTIN_NOTE = "Built-in demo checkpoint; the real one: --model google/diffusiongemma-26B-A4B-it"
 
 _INPUT, _OUTPUT = "Prompt", "Output"
 
@@ -84,8 +83,8 @@ def generate(
     \b
     dgen generate --prompt "Tell me a story about a brave fox."
     dgen generate --prompt "7 + 5" --logprobs 5 --format jsonl | jq .logprob
-    cat notes.txt | dgen generate --prompt "Answer in one line." --seed 7
-    dgen generate --model google/diffusiongemma-26B-A4B-it --prompt-file question.txt
+    dgen generate --prompt "Write a haiku about the moon." --seed 7 --format json
+    dgen generate -m google/diffusiongemma-26B-A4B-it --prompt-file question.txt
     """
     del debug  # read by main, which handles failures
     stdout, stderr = standard_streams()
@@ -105,7 +104,7 @@ def generate(
         top_k=top_k,
         top_p=top_p,
         seed=seed,
-        stop=stop,
+        stop=[from_argv(text, "--stop") for text in stop or []],
         think=think,
         logprobs=logprobs,
         logprob_ids=logprob_ids,
@@ -116,18 +115,24 @@ def generate(
         dtype=dtype,
         offline=offline,
     )
-    if output_format == "jsonl":
-        # A line a token without its log-probability would be of no use.
-        layers.insert(0, Layer("--format jsonl", {"logprobs": 0}))
-    early = resolve(layers)  # what is wrong with the command line is said before anything is loaded
-    text = read_prompt(prompt, prompt_file)
     sink = Sink(
         stdout, stderr, format=_format(output_format), quiet=quiet, verbose=verbose, color=wants_color(stderr)
     )
     sink.check()
+    if output_format == "jsonl":
+        # A line a token without its log-probability would be of no use.
+        layers.insert(0, Layer("--format jsonl", {"logprobs": 0}))
+    early = resolve(
+        layers, partial=True
+    )  # what is wrong with the command line is said before anything is loaded
+    text = read_prompt(prompt, prompt_file, waiting=sink.note)
+    system = from_argv(system, "--system")
+    check_prompt(prompt=text, system=system, think=early.settings.think, raw=raw)
+    if sink.is_text and early.settings.logprobs is not None:
+        sink.warn("log-probabilities are not shown as text: add --format jsonl or json")
     if early.sources["model"] == "default":
-        sink.note(f"Built-in demo checkpoint. The real one: --model {REAL_MODEL}")
-    code = _answer(sink, layers, text, system=from_argv(system, "--system"), raw=raw, verbose=verbose)
+        sink.note(BUILTIN_NOTE)
+    code = _answer(sink, layers, text, system=system, raw=raw, verbose=verbose)
     if code:
         raise typer.Exit(code)
 
@@ -151,7 +156,7 @@ def _answer(
 
         import_seconds = time.perf_counter() - started
         progress.update("loading the checkpoint")
-        generator = from_layers(layers)
+        generator = from_layers(layers, progress=progress.amount)
         job = generator.job(text, system=system, raw=raw)
         if verbose:
             for line in _setup_lines(generator, job.resolved, import_seconds):
@@ -161,7 +166,7 @@ def _answer(
             request_id=job.request_id,
             logprobs_of=job.request.logprobs_of,
         )
-        with _interruptible(generator):
+        with Interruption(generator.engine.interrupt) as interruption:
             _run(sink, progress, generator, job)
     completion = job.completion
     assert completion is not None
@@ -172,7 +177,7 @@ def _answer(
     if completion.finish_reason == "error":
         sink.error(DgenError(completion.error or "the request failed", hint=completion.error_hint))
         return 1
-    return INTERRUPTED if completion.finish_reason == "interrupted" else 0
+    return interruption.exit_code if completion.finish_reason == "interrupted" else 0
 
 
 def _run(sink: Sink, progress: Progress, generator: Generator, job: Job) -> None:
@@ -194,21 +199,6 @@ def _run(sink: Sink, progress: Progress, generator: Generator, job: Job) -> None
             )
 
 
-@contextmanager
-def _interruptible(generator: Generator) -> Iterator[None]:
-    """The first Ctrl-C ends the request before its next step and keeps its text; a second one quits at once."""
-
-    def on_interrupt(_number: int, _frame: Any) -> None:
-        generator.engine.interrupt()
-        signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    before = signal.signal(signal.SIGINT, on_interrupt)
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
-
-
 def _setup_lines(generator: Generator, resolved: Resolved, import_seconds: float) -> Iterator[str]:
     checkpoint = generator.checkpoint
     yield f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s"
@@ -227,8 +217,8 @@ def _summary(job: Job) -> str:
     rate = f" · {len(completion.tokens) / seconds:.0f} tokens/s" if seconds else ""
     return (
         f"{completion.finish_reason} · {_count(len(completion.tokens), 'token')} · "
-        f"{_count(len(completion.steps), 'canvas', 'canvases')} · {_count(sum(completion.steps), 'step')} · "
-        f"{completion.tokens_per_forward:.1f} tokens a forward{rate} · seed {completion.seed}"
+        f"{_count(len(completion.steps), 'canvas', 'canvases')} · {_count(sum(completion.steps), 'step')}{rate} · "
+        f"seed {completion.seed}"
     )
 
 

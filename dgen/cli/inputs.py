@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import select
 import stat
 import sys
+from collections.abc import Callable
 from pathlib import Path
 
 from dgen.errors import UsageError
@@ -12,8 +14,11 @@ from dgen.errors import UsageError
 NO_PROMPT_HINT = 'For example: dgen generate --prompt "What is a canvas?", or pipe a text in.'
 
 
-def read_prompt(prompt: str | None, prompt_file: str | None) -> str:
+def read_prompt(prompt: str | None, prompt_file: str | None, *, waiting: Callable[[str], None]) -> str:
     """The prompt's text; with --prompt as well as stdin: stdin, a blank line, the prompt.
+
+    Args:
+        waiting: told so when stdin keeps its reader waiting.
 
     Raises:
         UsageError: no prompt, two prompts, an unreadable file, or bytes that are not UTF-8.
@@ -24,7 +29,7 @@ def read_prompt(prompt: str | None, prompt_file: str | None) -> str:
     if prompt_file is not None and prompt_file != "-":
         text = _read_file(prompt_file)
     else:
-        piped = _read_stdin(asked=prompt_file == "-", has_prompt=prompt is not None)
+        piped = _read_stdin(asked=prompt_file == "-", has_prompt=prompt is not None, waiting=waiting)
         if piped is None and prompt is None:
             raise UsageError("there is no prompt", hint=NO_PROMPT_HINT)
         text = "\n\n".join(part for part in (piped, prompt) if part)
@@ -49,7 +54,7 @@ def _read_file(path: str) -> str:
         ) from None
 
 
-def _read_stdin(*, asked: bool, has_prompt: bool) -> str | None:
+def _read_stdin(*, asked: bool, has_prompt: bool, waiting: Callable[[str], None]) -> str | None:
     """What stdin holds; None when it is a terminal, closed, or (beside a prompt) nothing that was piped on purpose."""
     try:
         mode = os.fstat(0).st_mode
@@ -62,14 +67,30 @@ def _read_stdin(*, asked: bool, has_prompt: bool) -> str | None:
     if os.isatty(0):
         if not asked:
             return None
-    elif has_prompt and not (stat.S_ISFIFO(mode) or stat.S_ISREG(mode)):
-        # A service or container may hand down a socket or device that never ends.
+    elif has_prompt and not _is_meant_for_us(mode):
         return None
     try:
+        if not select.select([0], [], [], 1.0)[0]:
+            waiting(
+                "Type the prompt; end with Ctrl-D."
+                if os.isatty(0)
+                else "Reading stdin; </dev/null leaves it out."
+            )
         with open(0, "rb", closefd=False) as stdin:
             return _decode(stdin.read(), "stdin") or None
     except OSError as error:
         raise UsageError(f"can't read stdin: {error.strerror}", hint=NO_PROMPT_HINT) from None
+
+
+def _is_meant_for_us(mode: int) -> bool:
+    """Whether stdin was handed over to go with --prompt, rather than merely inherited.
+
+    A service or container may hand down a socket or device that never ends; a file that is read in part already belongs
+    to a shell loop (`while read ...; done < file`), and taking the rest would end it after one round.
+    """
+    if stat.S_ISREG(mode):
+        return os.lseek(0, 0, os.SEEK_CUR) == 0
+    return stat.S_ISFIFO(mode)
 
 
 def _decode(data: bytes, name: str) -> str:

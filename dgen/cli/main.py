@@ -5,18 +5,16 @@
 
 from __future__ import annotations
 
+import contextlib
 import difflib
 import os
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
 
-import typer
-
+from dgen.cli.interruption import Interruption, Terminated, unwind_on_termination
 from dgen.cli.sink import ClosedPipe, Sink, standard_streams
-from dgen.errors import DgenError, UsageError
-
-INTERRUPTED = 130
+from dgen.errors import DgenError, OutputError, UsageError
 
 # Options of other tools that this model's sampler can't honour: refused with the reason, never ignored.
 FOREIGN_OPTIONS = {
@@ -33,30 +31,50 @@ FOREIGN_OPTIONS = {
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
-    """Run the command line and exit."""
-    sys.exit(run(sys.argv[1:] if argv is None else argv))
+    """Run the command line and exit, at once: torch's own tidying up takes a second and can't be interrupted."""
+    try:
+        code = run(sys.argv[1:] if argv is None else argv)
+    except KeyboardInterrupt:
+        code = Interruption.exit_code
+    for stream in (sys.stdout, sys.stderr):
+        with contextlib.suppress(OSError, ValueError, AttributeError):
+            stream.flush()
+    os._exit(code)
 
 
 def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code; `--debug` shows the traceback of a failure."""
-    from dgen.cli.app import app
-
     # Before torch is loaded. Its OpenMP threads spin while they wait for each other; as soon as anything else runs
     # on the machine, a denoising step of a small model then takes ten times as long.
     os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
+    unwind_on_termination()
     debug = "--debug" in argv
     try:
+        import typer
+
+        from dgen.cli.app import app
+
         code = typer.main.get_command(app).main(args=list(argv), prog_name="dgen", standalone_mode=False)
+        sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ClosedPipe:
         return 0
-    except (KeyboardInterrupt, typer.Abort):
-        return INTERRUPTED
+    except KeyboardInterrupt:
+        return Interruption.exit_code
+    except Terminated as ended:
+        return ended.exit_code
     except DgenError as error:
         return _fail(error, debug)
     except BrokenPipeError:
         return _close_quietly()
+    except OSError as error:
+        _close_quietly()
+        return _fail(
+            OutputError(f"the system refused: {error}", hint="Check free space and permissions."), debug
+        )
     except Exception as error:
+        if type(error).__name__ == "Abort":  # typer's own form of Ctrl-C
+            return Interruption.exit_code
         usage = _usage_error(error)
         if usage is not None:
             return _fail(usage, debug)
@@ -86,6 +104,8 @@ def _usage_error(error: Exception) -> UsageError | None:
     """
     if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
         return None
+    if type(error).__name__ == "NoArgsIsHelpError":
+        return UsageError("no command was given", hint='dgen generate --prompt "...", or dgen --help.')
     message = " ".join(str(error.format_message()).split())
     context: Any = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "dgen"
@@ -94,9 +114,11 @@ def _usage_error(error: Exception) -> UsageError | None:
     if option and type(error).__name__ == "NoSuchOption":
         message = f"no such option: {option}"
         known = [name for parameter in context.command.params for name in parameter.opts] if context else []
-        close = difflib.get_close_matches(option, known, n=1)
+        close = difflib.get_close_matches(option, known, n=1, cutoff=0.75)
         hint = f"Did you mean {close[0]}?" if close else hint
         hint = FOREIGN_OPTIONS.get(option, hint)
+    if "unexpected extra argument" in message and command == "dgen generate":
+        hint = "Give the prompt as --prompt TEXT, in quotes."
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
 
 

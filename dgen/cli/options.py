@@ -48,6 +48,7 @@ Config = Annotated[
         "--config",
         help="A preset (careful, default, fast, greedy) or a TOML file of settings.",
         envvar="DGEN_CONFIG",
+        metavar="NAME|FILE",
         show_envvar=True,
         rich_help_panel=_CONFIG,
         show_default=False,

@@ -1,4 +1,4 @@
-"""A transient status line on stderr while something takes its time; nothing at all where stderr is no terminal.
+"""A transient status line on stderr while something takes its time; where that is no terminal, a line now and then.
 
 It yields to committed text: where stdout is the same terminal, the line is gone for good once text has been
 written, since erasing it could take an unfinished line of text along.
@@ -8,10 +8,13 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 from types import TracebackType
 from typing import Any
 
 from dgen.cli.sink import Sink, is_terminal, wants_color
+
+PLAIN_SECONDS = 10.0
 
 
 class Progress:
@@ -20,6 +23,9 @@ class Progress:
     def __init__(self, sink: Sink) -> None:
         self._enabled = not sink.quiet and is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._shares_terminal = is_terminal(sys.stdout)
+        self._sink = sink
+        self._plain = not is_terminal(sys.stderr)
+        self._last_plain = time.monotonic()
         self._live: Any = None
         self._spinner: Any = None
 
@@ -28,6 +34,9 @@ class Progress:
 
     def update(self, text: str) -> None:
         """Show `text` as what is going on."""
+        if self._plain and time.monotonic() - self._last_plain > PLAIN_SECONDS:
+            self._sink.note(text)
+            self._last_plain = time.monotonic()
         if not self._enabled:
             return
         from rich.console import Console
@@ -48,6 +57,11 @@ class Progress:
             self._live.start()
         else:
             self._spinner.update(text=text)
+
+    def amount(self, kind: str, done: int, total: int) -> None:
+        """Show how much of a download or load is done, in bytes."""
+        doing = "downloading" if kind == "download" else "loading the checkpoint"
+        self.update(f"{doing}: {done / 1e9:.1f} of {total / 1e9:.1f} GB" if total >= 1e8 else doing)
 
     def clear(self) -> None:
         """Remove the line before text is written."""

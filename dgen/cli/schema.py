@@ -4,7 +4,9 @@ from __future__ import annotations
 
 
 def schema() -> None:
-    """Print the JSON Schema (draft 2020-12) of every line that generate writes as json or jsonl.
+    """Print the JSON Schema of what generate writes.
+
+    Draft 2020-12; every line of --format json or jsonl validates against it.
 
     Example: dgen schema > dgen.schema.json
     """

@@ -127,9 +127,9 @@ class ReferenceDenoiser:
         embedding = self.model.model.decoder.embed_tokens
         weight = embedding.weight
         per_slot = logits.view(len(slots), self.canvas_len, -1)
-        # T = 0 is the argmax: the clamped temperature keeps differences, taken from the row's maximum, finite.
+        # Near T = 0 the division would overflow: there the clamped T divides differences from the row's maximum.
         for slot, row_logits, temp, row_pinned in zip(slots, per_slot, temps, pinned, strict=True):
-            if temp > 0:
+            if temp >= 1e-10:
                 scaled = row_logits / temp
             else:
                 scaled = (row_logits - row_logits.amax(dim=-1, keepdim=True)) / 1e-10

@@ -7,7 +7,7 @@ strings are text, hence not the engine's) and `interrupt` at any time; both act 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Generator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
 import torch
@@ -26,10 +26,11 @@ from dgen.engine.events import (
     FinishReason,
     Prefilled,
 )
+from dgen.engine.limits import check_request
 from dgen.engine.request import Request
 from dgen.engine.stash import Converging, stash_logprobs
 from dgen.engine.step import StepResult, StepView, denoising_step, read_back
-from dgen.errors import ContextError, DgenError, NumericalError, SettingsError, UsageError
+from dgen.errors import DgenError, NumericalError, UsageError
 from dgen.sampler import SamplerKernels
 
 
@@ -45,6 +46,11 @@ class _Job:
     tokens: list[Emitted] = field(default_factory=list)
     steps: list[int] = field(default_factory=list)
     converged_by: list[ConvergedBy] = field(default_factory=list)
+
+    def pinned(self, canvas_len: int) -> frozenset[int]:
+        """Positions of the current canvas that hold a pin."""
+        first = self.canvas * canvas_len
+        return frozenset(p - first for p in self.request.pins if first <= p < first + canvas_len)
 
 
 class Engine:
@@ -66,36 +72,13 @@ class Engine:
         self._active = False
 
     def check(self, request: Request) -> None:
-        """Refuse a request that can't be run, before any work.
-
-        Raises:
-            ContextError: prompt and canvases exceed the model's positions.
-            SettingsError: an id outside the vocabulary, or an empty prompt.
-        """
-        canvas_len = self.denoiser.canvas_len
-        canvases = -(-request.max_tokens // canvas_len)
-        need = len(request.prompt_ids) + canvases * canvas_len
-        if need > self.denoiser.max_context:
-            room = (self.denoiser.max_context - len(request.prompt_ids)) // canvas_len * canvas_len
-            hint = f"Set --max-tokens to at most {room}." if room > 0 else "Shorten the prompt."
-            raise ContextError(
-                f"{len(request.prompt_ids)} prompt tokens and {canvases} canvases of {canvas_len} make {need} "
-                f"positions; the model has {self.denoiser.max_context}",
-                hint=hint,
-            )
-        if not request.prompt_ids:
-            raise SettingsError("the prompt has no tokens", hint="Give at least one token.")
-        for name in ("prompt_ids", "logprob_ids", "seed_canvas"):
-            self._check_ids(name, getattr(request, name))
-        self._check_ids("pins", request.pins.values())
-
-    def _check_ids(self, name: str, ids: Iterable[int]) -> None:
-        for token_id in ids:
-            if not 0 <= token_id < self.denoiser.vocab_size:
-                raise SettingsError(
-                    f"{name}: {token_id} is no token id",
-                    hint=f"Ids run from 0 to {self.denoiser.vocab_size - 1}.",
-                )
+        """Refuse a request that can't be run, before any work; errors as in `check_request`."""
+        check_request(
+            request,
+            canvas_len=self.denoiser.canvas_len,
+            vocab_size=self.denoiser.vocab_size,
+            max_context=self.denoiser.max_context,
+        )
 
     def stop(self, index: int, kept: int) -> None:
         """End request `index` with reason "stop", keeping its first `kept` emitted tokens."""
@@ -105,7 +88,7 @@ class Engine:
         """End every running request before its next step, with reason "interrupted"; safe in a signal handler."""
         self._interrupted = True
 
-    def run(self, requests: Iterable[Request]) -> Iterator[Event]:
+    def run(self, requests: Iterable[Request]) -> Generator[Event, None, None]:
         """Run requests to their end, as many at a time as there are slots, yielding events as they happen.
 
         A request that can't be run or that fails ends in a Finished event with reason "error"; the others go on.
@@ -119,7 +102,6 @@ class Engine:
             )
         self._active = True
         self._stops.clear()
-        self._interrupted = False
         waiting = iter(enumerate(requests))
         free = list(range(self.denoiser.num_slots))[::-1]
         running: dict[int, _Job] = {}
@@ -140,6 +122,7 @@ class Engine:
             for slot in running:
                 self.denoiser.release(slot)
             self._active = False
+            self._interrupted = False  # here, so that an interrupt before the first step is not lost
 
     def _admit(self, job: _Job, running: dict[int, _Job], free: list[int]) -> Iterator[Event]:
         try:
@@ -150,6 +133,9 @@ class Engine:
         except DgenError as error:
             yield self._finish(job, "error", running, free, error)
             return
+        except torch.OutOfMemoryError as full:
+            yield self._finish(job, "error", running, free, _out_of_memory(full, "reading the prompt"))
+            return
         self._state.admit(job.slot, job.request)
         yield Prefilled(job.index, job.slot, len(job.request.prompt_ids))
 
@@ -157,10 +143,16 @@ class Engine:
         jobs = list(running.values())
         filtered = any(job.request.top_k > 0 or job.request.top_p < 1 for job in jobs)
         slots = [job.slot for job in jobs]
-        result = denoising_step(self._state, self.denoiser, self._kernels, slots, filtered=filtered)
-        seen = read_back(result)
+        try:
+            result = denoising_step(self._state, self.denoiser, self._kernels, slots, filtered=filtered)
+            seen = read_back(result)
+        except torch.OutOfMemoryError as full:
+            for job in jobs:
+                yield self._finish(job, "error", running, free, _out_of_memory(full, "a denoising step"))
+            return
         going_on, converging, failed = _sort_out(jobs, seen)
         for job, error in failed:
+            job.step += 1
             yield self._finish(job, "error", running, free, error)
         # Before anything is yielded: a consumer may take its time, and the card need not wait for it.
         self._condition(result, jobs, going_on)
@@ -169,7 +161,10 @@ class Engine:
             self._kernels,
             result,
             self.denoiser.canvas_len,
-            [Converging(row, jobs[row].request, len(cuts[row][0])) for row in converging],
+            [
+                Converging(row, jobs[row].request, cuts[row][0], jobs[row].pinned(self.denoiser.canvas_len))
+                for row in converging
+            ],
         )
         for row in sorted([*going_on, *converging]):
             job = jobs[row]
@@ -239,7 +234,11 @@ class Engine:
             return
         if self._interrupted:
             return  # `run` ends the request; a commit would only delay it
-        self.denoiser.commit(job.slot, self._state.argmax[job.slot])
+        try:
+            self.denoiser.commit(job.slot, self._state.argmax[job.slot])
+        except torch.OutOfMemoryError as full:
+            yield self._finish(job, "error", running, free, _out_of_memory(full, "committing a canvas"))
+            return
         yield Committed(job.index, job.canvas)
         job.canvas += 1
         self._state.begin_canvas(job.slot, job.request, job.canvas)
@@ -269,6 +268,12 @@ class Engine:
         return Finished(job.index, completion)
 
 
+def _out_of_memory(error: torch.OutOfMemoryError, doing: str) -> DgenError:
+    return DgenError(
+        f"out of memory in {doing}: {str(error).splitlines()[0]}", hint="Shorten the prompt or --max-tokens."
+    )
+
+
 def _sort_out(
     jobs: Sequence[_Job], seen: Sequence[StepView]
 ) -> tuple[list[int], list[int], list[tuple[_Job, NumericalError]]]:
@@ -283,7 +288,7 @@ def _sort_out(
                     job,
                     NumericalError(
                         f"the model's logits are not a distribution (NaN or nothing finite) at {where}",
-                        hint="Try --dtype float32, or check the checkpoint.",
+                        hint="Check the checkpoint; if it runs in bfloat16, try --dtype float32.",
                     ),
                 )
             )

@@ -22,14 +22,13 @@ from dgen.sampler.noise import Purpose
 class StepResult:
     """What one step found for m slots.
 
-    raw and sampled logits are [m * canvas_len, vocab] (one tensor where no filter is on), each with the softcap
-    that is still to be applied to it, temps fp32 [m],
+    raw and sampled logits are [m * canvas_len, vocab] (one tensor where no filter is on), with `softcap` still
+    to be applied to both, temps fp32 [m],
     entropy fp32 [m, canvas_len], mean_entropy fp32 [m], argmax int64 and accepted bool [m, canvas_len],
     confident (stable and confident) bool [m]. A NaN in `entropy` marks a row that defines no distribution.
     """
 
     raw_logits: torch.Tensor
-    raw_softcap: float | None
     logits: torch.Tensor
     softcap: float | None
     probs: torch.Tensor | None
@@ -54,12 +53,15 @@ def denoising_step(
     steps, step = state.steps[rows], state.step[rows]
     raw_logits = denoiser.denoise(slots, state.ids[rows])
     temps = entropy_bound.temperature(state.t_min[rows], state.t_span[rows], steps, steps - step)
-    logits, softcap = raw_logits, denoiser.softcap
+    logits = raw_logits
     if filtered:
-        if softcap is not None:
-            logits, softcap = softcap * torch.tanh(logits.float() / softcap), None
         logits = filter_logits(
-            logits, temps, state.canvas_len, top_k=state.top_k[rows], top_p=state.top_p[rows]
+            raw_logits,
+            temps,
+            state.canvas_len,
+            top_k=state.top_k[rows],
+            top_p=state.top_p[rows],
+            softcap=denoiser.softcap,
         )
     argmax, draw, entropy, probs = kernels.row_stats(
         logits,
@@ -67,7 +69,7 @@ def denoising_step(
         state.canvas_len,
         0,
         denoiser.probs_dtype,
-        softcap=softcap,
+        softcap=denoiser.softcap,
         row_seeds=state.seeds[rows],
         canvases=state.canvas[rows],
         steps=step,
@@ -77,9 +79,8 @@ def denoising_step(
     accepted, mean_entropy, confident = _update(state, rows, argmax, draw, entropy)
     return StepResult(
         raw_logits,
-        denoiser.softcap,
         logits,
-        softcap,
+        denoiser.softcap,
         probs,
         temps,
         entropy,

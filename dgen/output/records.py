@@ -87,6 +87,7 @@ def completion_record(
     revision: str | None,
     settings: Mapping[str, object],
     timing: Mapping[str, float | None],
+    runtime: Mapping[str, str],
     dgen_version: str,
     vocabulary: Vocabulary | None = None,
     logprobs_of: LogprobsOf = "tempered",
@@ -101,6 +102,7 @@ def completion_record(
         model, revision: what was loaded; no revision for a folder.
         settings: every setting by name; `settings_hash` leaves the seed out.
         timing: seconds by name; None for what did not happen.
+        runtime: what ran it: device, dtype, denoiser and sampler kernels, by name.
         dgen_version: version of this program.
         vocabulary: names the tokens of `logprobs`; None leaves those null.
         logprobs_of: distribution of the log-probabilities.
@@ -133,6 +135,7 @@ def completion_record(
         "settings_hash": settings_hash(settings),
         "model": model,
         "revision": revision,
+        "runtime": dict(runtime),
         "dgen_version": dgen_version,
         "logprobs": None
         if vocabulary is None
@@ -141,8 +144,11 @@ def completion_record(
 
 
 def settings_hash(settings: Mapping[str, object]) -> str:
-    """SHA-256 (hex) of the settings as canonical JSON: sorted keys, no spaces, ASCII, the seed left out."""
-    kept = plain({name: value for name, value in settings.items() if name != "seed"})
+    """SHA-256 (hex) of the settings as canonical JSON: sorted keys, no spaces, ASCII.
+
+    The seed is left out, and so is what only chooses what is reported (`logprobs` and its kin).
+    """
+    kept = plain({n: value for n, value in settings.items() if n != "seed" and not n.startswith("logprob")})
     canonical = json.dumps(kept, sort_keys=True, separators=(",", ":"), allow_nan=False)
     return hashlib.sha256(canonical.encode("ascii")).hexdigest()
 

@@ -32,6 +32,15 @@ def schema() -> Schema:
                 {**_named(), "logprob": _logprob("Log-probability of this token")},
             ),
             "usage": _object("What the request took and gave.", _usage()),
+            "runtime": _object(
+                "What ran it.",
+                {
+                    "device": _string("Where the model ran, as torch names it."),
+                    "dtype": _string("What it computed in."),
+                    "denoiser": _string("What turned canvases into logits."),
+                    "kernels": _string("What the sampler ran as: triton or torch."),
+                },
+            ),
             "setting": {
                 "description": "A value as JSON data; a non-finite number is written as its name.",
                 "type": ["string", "number", "boolean", "null", "array", "object"],
@@ -116,20 +125,22 @@ def _completion() -> Schema:
         },
         "seed": {
             "type": "integer",
-            "description": "Repeats this output, with the same settings and checkpoint.",
+            "description": "Repeats this output, with the same prompt, settings, checkpoint and runtime. "
+            "Up to 2^63 - 1, which some JSON readers round.",
         },
         "settings": {
             "type": "object",
             "additionalProperties": {"$ref": "#/$defs/setting"},
-            "description": "Every setting of the request, by name.",
+            "description": "Every setting that shapes the request, by name.",
         },
         "settings_hash": {
             "type": "string",
             "pattern": "^[0-9a-f]{64}$",
-            "description": "SHA-256 of the settings without the seed, as canonical JSON.",
+            "description": "SHA-256 of the settings as canonical JSON, without the seed and the logprob ones.",
         },
         "model": _string("The checkpoint that was asked for."),
         "revision": _nullable_string("Its commit; null for a folder."),
+        "runtime": {"$ref": "#/$defs/runtime"},
         "dgen_version": _string("Version of dgen."),
         "logprobs": {
             "type": ["array", "null"],

@@ -155,7 +155,7 @@ def test_ctrl_c_keeps_what_was_committed_and_is_exit_130(checkpoint):
         "1",
     ]
     # Never confident, so that each canvas takes its time; hundreds of canvases.
-    slow = ["--max-tokens", "400", "--steps", "40", "--confidence", "0", "--set", "entropy_bound=0"]
+    slow = ["--max-tokens", "400", "--steps", "400", "--confidence", "0", "--set", "entropy_bound=0"]
     environment = {**os.environ, "OMP_NUM_THREADS": "1"}
     process = subprocess.Popen(
         [*command, *slow, "--format", "jsonl"],
@@ -174,3 +174,29 @@ def test_ctrl_c_keeps_what_was_committed_and_is_exit_130(checkpoint):
     assert completion["usage"]["completion_tokens"] == len(tokens) >= 1
     assert len(tokens) < 400
     assert "Traceback" not in err
+
+
+def test_a_shell_loop_keeps_its_own_stdin(shell, tmp_path):
+    (tmp_path / "names").write_text("a cat\nred fox\nthe sun\n")
+    done = shell(f'while read -r line; do {RUN} --prompt "$line" --format json; done < {tmp_path}/names')
+    assert len(done.stdout.splitlines()) == 3
+    alone = shell(f"{RUN} --prompt 'red fox' --format json </dev/null")
+    assert json.loads(done.stdout.splitlines()[1])["text"] == json.loads(alone.stdout)["text"]
+
+
+def test_a_plain_kill_keeps_what_was_committed_and_is_exit_143(shell):
+    slow = "--max-tokens 400 --steps 400 --confidence 0 --set entropy_bound=0 --format jsonl"
+    done = shell(
+        f"{RUN} --prompt 'a cat' {slow} > out & pid=$!; while [ ! -s out ]; do sleep 0.2; done; "
+        "kill $pid; wait $pid; echo $?; tail -n 1 out; rm out"
+    )
+    code, last = done.stdout.splitlines()
+    assert code == "143"
+    assert json.loads(last)["finish_reason"] == "interrupted"
+
+
+def test_help_on_a_full_disk_is_one_line(shell):
+    done = shell("$DGEN --help > /dev/full")
+    assert done.returncode == 1
+    assert "Error:" in done.stderr
+    assert "bug" not in done.stderr

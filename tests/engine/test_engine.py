@@ -176,7 +176,7 @@ def test_logits_that_are_no_distribution_end_the_request_with_the_place(broken):
     assert done[0].finish_reason == "error"
     assert "canvas 1, step 1, position 3" in done[0].error
     assert ids(done[0]) == TEXT
-    assert done[0].steps == (4, 1)
+    assert done[0].steps == (4, 2)
     for index in (1, 2):
         assert (ids(done[index]), done[index].finish_reason) == (TEXT * 3, "length")
 

@@ -58,6 +58,7 @@ def completed(
         revision=None,
         settings=SETTINGS,
         timing={"prefill": 0.5, "denoise": None},
+        runtime={"device": "cpu", "dtype": "float32", "denoiser": "reference", "kernels": "torch"},
         dgen_version="1.2.3",
         vocabulary=vocabulary if logprobs else None,
     )

@@ -46,6 +46,7 @@ def completion(vocabulary: Any) -> Line:
         revision=None,
         settings={"steps": 48, "stop": ("x",), "pins": {1: 2}, "bound": math.inf, "logprobs": None},
         timing={"prefill": 0.1, "denoise": None},
+        runtime={"device": "cpu", "dtype": "float32", "denoiser": "reference", "kernels": "torch"},
         dgen_version="0",
         vocabulary=vocabulary,
     )

@@ -1,0 +1,65 @@
+"""Signals that end a command: what is committed stays, the terminal is left in order, the exit code says which.
+
+128 + the signal's number is the shell's own convention: 130 for Ctrl-C, 143 for a plain kill.
+"""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Callable
+from types import FrameType, TracebackType
+from typing import Any
+
+_ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
+
+
+class Terminated(BaseException):
+    """A signal other than Ctrl-C ends the program; unwinds so that context managers tidy up."""
+
+    def __init__(self, number: int) -> None:
+        super().__init__(number)
+        self.exit_code = 128 + number
+
+
+def unwind_on_termination() -> None:
+    """Let SIGTERM and SIGHUP raise `Terminated` where they would have killed the process on the spot."""
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        if signal.getsignal(number) is signal.SIG_DFL:
+            signal.signal(number, _raise)
+
+
+def _raise(number: int, _frame: FrameType | None) -> None:
+    raise Terminated(number)
+
+
+class Interruption:
+    """Inside, the first ending signal calls `interrupt`, which is to end the work soon; a second one ends it at once.
+
+    A signal that the process was started to ignore (a script's background job) stays ignored.
+    """
+
+    exit_code = 130
+
+    def __init__(self, interrupt: Callable[[], None]) -> None:
+        self._interrupt = interrupt
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Interruption:
+        for number in _ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self.exit_code = 128 + number
+        self._interrupt()
+        self._restore()
+
+    def _restore(self) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        self._restore()
