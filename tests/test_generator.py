@@ -14,7 +14,7 @@ from dgen.output.text import Piece
 @pytest.fixture(scope="module")
 def model(tmp_path_factory):
     folder = tiny_checkpoint(tmp_path_factory.mktemp("generator") / "tiny", seed=0, canvas_length=8, window=8)
-    return dgen.load(str(folder))
+    return dgen.load(str(folder), device="cpu")
 
 
 ASK = {"seed": 3, "max_tokens": 24, "steps": 12}
@@ -24,13 +24,14 @@ def test_the_same_seed_gives_the_same_answer_after_others_and_in_another_engine(
     first = model.generate("a cat sat", **ASK)
     model.generate("red fox", seed=9, max_tokens=11, t_max=1.5, stability=3, top_k=5, logprobs=4)
     again = model.generate("a cat sat", **ASK)
-    other = dgen.load(str(model.checkpoint.path)).generate("a cat sat", **ASK)
+    other = dgen.load(str(model.checkpoint.path), device="cpu").generate("a cat sat", **ASK)
     assert first.completion == again.completion == other.completion
     assert model.generate("a cat sat", **{**ASK, "seed": 4}).text != first.text
 
 
+@pytest.mark.usefixtures("interpreter")
 def test_the_kernel_under_the_interpreter_gives_the_same_text(model):
-    fused = dgen.load(str(model.checkpoint.path), kernel="triton")
+    fused = dgen.load(str(model.checkpoint.path), device="cpu", kernel="triton")
     assert fused.kernels.name == "triton"
     plain = model.generate("a cat sat", logprobs=2, **ASK).completion
     other = fused.generate("a cat sat", logprobs=2, **ASK).completion
@@ -201,7 +202,7 @@ def test_what_python_callers_have_at_hand_is_understood(model):
 
     import torch
 
-    loaded = dgen.load(Path(model.checkpoint.path), dtype=torch.float32)
+    loaded = dgen.load(Path(model.checkpoint.path), device="cpu", dtype=torch.float32)
     assert loaded.generate("a cat sat", **ASK).text == model.generate("a cat sat", **ASK).text
     with pytest.raises(UsageError, match="must be a text, not int"):
         model.generate(5)
@@ -219,3 +220,23 @@ def test_settings_that_only_report_leave_the_hash_alone(model):
         "denoiser": "reference",
         "kernels": "torch",
     }
+
+
+@pytest.mark.gpu
+def test_a_card_answers_and_repeats_itself(model):
+    card = dgen.load(str(model.checkpoint.path), device="cuda")
+    assert (card.kernels.name, card.checkpoint.device.type) == ("triton", "cuda")
+    first = card.generate("a cat sat", logprobs=2, **ASK)
+    again = card.generate("a cat sat", logprobs=2, **ASK)
+    assert first.completion == again.completion
+    plain = model.generate("a cat sat", logprobs=2, **ASK).completion
+    # Same noise on both devices: with logits equal to rounding, the first canvas is too.
+    assert first.completion.tokens[0].token_id == plain.tokens[0].token_id
+    assert first.completion.tokens[0].logprob == pytest.approx(plain.tokens[0].logprob, abs=1e-3)
+
+
+@pytest.mark.gpu
+def test_the_built_in_checkpoint_answers_on_a_card():
+    card = dgen.load("builtin", device="cuda")
+    assert card.generate("What is 7 plus 5?", seed=1).text == "7 plus 5 is 12."
+    assert card.generate("What is the capital of France?", seed=1).text == "The capital of France is Paris."

@@ -30,6 +30,7 @@ class Outcome:
 @pytest.fixture
 def dgen(capfd, monkeypatch) -> Callable[..., Outcome]:
     """Run a command line in this process, stdin being empty."""
+    monkeypatch.setenv("DGEN_DEVICE", "cpu")
     null = os.open(os.devnull, os.O_RDONLY)
     saved = os.dup(0)
     os.dup2(null, 0)
@@ -55,6 +56,7 @@ def shell(checkpoint) -> Callable[..., subprocess.CompletedProcess[str]]:
             "DGEN": f"{sys.executable} -m dgen",
             "MODEL": str(checkpoint),
             "OMP_NUM_THREADS": "1",
+            "DGEN_DEVICE": "cpu",
         }
         return subprocess.run(
             ["bash", "-c", line],

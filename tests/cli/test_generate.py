@@ -181,6 +181,7 @@ def test_stop_ends_the_answer_before_the_text(dgen, checkpoint):
     assert cut["text"] == whole["text"][: whole["text"].index(stop)]
 
 
+@pytest.mark.usefixtures("interpreter")
 def test_the_kernel_is_a_matter_of_speed_alone(dgen, checkpoint, monkeypatch):
     common = (
         "generate",
