@@ -35,6 +35,7 @@ clean:
 	find . -name __pycache__ -type d -prune -exec rm -rf {} +
 
 $(VENV)/.ready: pyproject.toml constraints.txt
+	@echo "Setting up $(VENV); torch is large, so this takes a minute or several."
 	$(PYTHON) -m venv $(VENV)
 	$(VENV)/bin/python -m pip install --quiet --disable-pip-version-check -c constraints.txt -e '.[triton,dev]'
 	touch $@

@@ -17,7 +17,7 @@ app = typer.Typer(
     epilog='Try: dgen generate --prompt "Tell me a story about a brave fox."',
     no_args_is_help=True,
     pretty_exceptions_enable=False,
-    rich_markup_mode=None,
+    rich_markup_mode="rich",
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 

@@ -13,6 +13,7 @@ from dgen.cli.inputs import from_argv, read_prompt
 from dgen.cli.interruption import Interruption
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Format, Sink, standard_streams, wants_color
+from dgen.cli.threads import settle_threads
 from dgen.errors import DgenError, SettingsError
 from dgen.prompt import check_prompt
 from dgen.settings import Layer, Resolved, resolve
@@ -157,9 +158,10 @@ def _answer(
         import_seconds = time.perf_counter() - started
         progress.update("loading the checkpoint")
         generator = from_layers(layers, progress=progress.amount)
+        threads = settle_threads(generator.checkpoint.model)
         job = generator.job(text, system=system, raw=raw)
         if verbose:
-            for line in _setup_lines(generator, job.resolved, import_seconds):
+            for line in _setup_lines(generator, job.resolved, import_seconds, threads):
                 sink.note(line)
         sink.begin(
             vocabulary=generator.checkpoint.vocabulary,
@@ -199,12 +201,15 @@ def _run(sink: Sink, progress: Progress, generator: Generator, job: Job) -> None
             )
 
 
-def _setup_lines(generator: Generator, resolved: Resolved, import_seconds: float) -> Iterator[str]:
+def _setup_lines(
+    generator: Generator, resolved: Resolved, import_seconds: float, threads: int
+) -> Iterator[str]:
     checkpoint = generator.checkpoint
     yield f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s"
     yield (
         f"model {checkpoint.name} on {checkpoint.device} in {str(checkpoint.dtype).removeprefix('torch.')}, "
-        f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}"
+        f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}, "
+        f"CPU threads {threads}"
     )
     for name, source in resolved.sources.items():
         yield f"  {name} = {getattr(resolved.settings, name)!r} ({source})"

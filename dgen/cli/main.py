@@ -44,9 +44,6 @@ def main(argv: Sequence[str] | None = None) -> NoReturn:
 
 def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code; `--debug` shows the traceback of a failure."""
-    # Before torch is loaded. Its OpenMP threads spin while they wait for each other; as soon as anything else runs
-    # on the machine, a denoising step of a small model then takes ten times as long.
-    os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")
     unwind_on_termination()
     debug = "--debug" in argv
     try:

@@ -52,9 +52,11 @@ def capped(logits: Tensor, softcap: float | None) -> Tensor:
 
 
 def first_argmax(x: Tensor) -> Tensor:
-    """Index of each row's largest entry, the lowest among equals: [n, V] -> int64 [n], always in range."""
-    ids = torch.arange(x.shape[-1], device=x.device)
-    return torch.where(x == x.amax(dim=-1, keepdim=True), ids, x.shape[-1] - 1).amin(dim=-1)
+    """Index of the largest entry of each row, the lowest one among equals: [n, V] -> int64 [n], always in range.
+
+    torch.argmax promises the first of equal maxima; a row with a NaN gets the NaN's index.
+    """
+    return x.argmax(dim=-1)
 
 
 def is_bad(x: Tensor) -> Tensor:
