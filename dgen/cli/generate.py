@@ -123,9 +123,8 @@ def generate(
     if output_format == "jsonl":
         # A line a token without its log-probability would be of no use.
         layers.insert(0, Layer("--format jsonl", {"logprobs": 0}))
-    early = resolve(
-        layers, partial=True
-    )  # what is wrong with the command line is said before anything is loaded
+    # What is wrong with the command line is said before anything is loaded.
+    early = resolve(layers, partial=True)
     text = read_prompt(prompt, prompt_file, waiting=sink.note)
     system = from_argv(system, "--system")
     check_prompt(prompt=text, system=system, think=early.settings.think, raw=raw)
@@ -161,6 +160,7 @@ def _answer(
         threads = settle_threads(generator.checkpoint.model)
         job = generator.job(text, system=system, raw=raw)
         if verbose:
+            progress.pause()
             for line in _setup_lines(generator, job.resolved, import_seconds, threads):
                 sink.note(line)
         sink.begin(

@@ -63,11 +63,15 @@ class Progress:
         doing = "downloading" if kind == "download" else "loading the checkpoint"
         self.update(f"{doing}: {done / 1e9:.1f} of {total / 1e9:.1f} GB" if total >= 1e8 else doing)
 
-    def clear(self) -> None:
-        """Remove the line before text is written."""
+    def pause(self) -> None:
+        """Take the line away so that others can be written; the next `update` shows it again."""
         if self._live is not None:
             self._live.stop()
             self._live = None
+
+    def clear(self) -> None:
+        """Remove the line before text is written."""
+        self.pause()
         if self._shares_terminal:
             self._enabled = False
 
