@@ -162,7 +162,7 @@ def _answer(
         if verbose:
             progress.pause()
             for line in _setup_lines(generator, job.resolved, import_seconds, threads):
-                sink.note(line)
+                sink.detail(line)
         sink.begin(
             vocabulary=generator.checkpoint.vocabulary,
             request_id=job.request_id,

@@ -28,7 +28,7 @@ from dgen.engine.events import (
 )
 from dgen.engine.limits import check_request
 from dgen.engine.request import Request
-from dgen.engine.stash import Converging, stash_logprobs
+from dgen.engine.stash import Converging, RowLogprobs, stash_logprobs
 from dgen.engine.step import StepResult, StepView, denoising_step, read_back
 from dgen.errors import DgenError, NumericalError, UsageError
 from dgen.sampler import SamplerKernels
@@ -85,7 +85,10 @@ class Engine:
         self._stops[index] = kept
 
     def interrupt(self) -> None:
-        """End every running request before its next step, with reason "interrupted"; safe in a signal handler."""
+        """End every running request before its next step, with reason "interrupted"; safe in a signal handler.
+
+        Where nothing runs, the next run is the one that ends: an interrupt just before its first step is not lost.
+        """
         self._interrupted = True
 
     def run(self, requests: Iterable[Request]) -> Generator[Event, None, None]:
@@ -146,26 +149,18 @@ class Engine:
         try:
             result = denoising_step(self._state, self.denoiser, self._kernels, slots, filtered=filtered)
             seen = read_back(result)
+            going_on, converging, failed = _sort_out(jobs, seen)
+            # Before anything is yielded: a consumer may take its time, and the card need not wait for it.
+            self._condition(result, jobs, going_on)
+            cuts = {row: _cut(jobs[row], seen[row].argmax) for row in converging}
+            logprobs = self._logprobs(result, jobs, cuts)
         except torch.OutOfMemoryError as full:
             for job in jobs:
                 yield self._finish(job, "error", running, free, _out_of_memory(full, "a denoising step"))
             return
-        going_on, converging, failed = _sort_out(jobs, seen)
         for job, error in failed:
             job.step += 1
             yield self._finish(job, "error", running, free, error)
-        # Before anything is yielded: a consumer may take its time, and the card need not wait for it.
-        self._condition(result, jobs, going_on)
-        cuts = {row: _cut(jobs[row], seen[row].argmax) for row in converging}
-        logprobs = stash_logprobs(
-            self._kernels,
-            result,
-            self.denoiser.canvas_len,
-            [
-                Converging(row, jobs[row].request, cuts[row][0], jobs[row].pinned(self.denoiser.canvas_len))
-                for row in converging
-            ],
-        )
         for row in sorted([*going_on, *converging]):
             job = jobs[row]
             job.step += 1
@@ -195,6 +190,19 @@ class Engine:
                     for p, token_id in enumerate(ids)
                 )
                 yield from self._converge(job, tokens, reason, seen[row].confident, running, free)
+
+    def _logprobs(
+        self,
+        result: StepResult,
+        jobs: Sequence[_Job],
+        cuts: dict[int, tuple[Sequence[int], FinishReason | None]],
+    ) -> dict[int, list[RowLogprobs]]:
+        canvas_len = self.denoiser.canvas_len
+        converging = [
+            Converging(row, jobs[row].request, ids, jobs[row].pinned(canvas_len))
+            for row, (ids, _) in cuts.items()
+        ]
+        return stash_logprobs(self._kernels, result, canvas_len, converging)
 
     def _condition(self, result: StepResult, jobs: Sequence[_Job], going_on: Sequence[int]) -> None:
         """Hand the step's distribution to the denoiser for the slots that take another step."""

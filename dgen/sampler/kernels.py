@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import Any
 
 import torch
 from torch import Tensor
@@ -57,22 +58,7 @@ def _row_stats_torch(
     canvas_len: int,
     seed: int,
     probs_dtype: torch.dtype | None,
-    *,
-    softcap: float | None = None,
-    row_seeds: Tensor | None = None,
-    canvases: Tensor | None = None,
-    steps: Tensor | None = None,
-    row_scale: Tensor | None = None,
+    **keywords: Any,
 ) -> RowStats:
-    return sample_row_stats_reference(
-        logits,
-        temps,
-        canvas_len,
-        probs_dtype,
-        seed=seed,
-        softcap=softcap,
-        row_seeds=row_seeds,
-        canvases=canvases,
-        steps=steps,
-        row_scale=row_scale,
-    )
+    """The reference behind the kernels' signature: the seed stands among its keywords."""
+    return sample_row_stats_reference(logits, temps, canvas_len, probs_dtype, seed=seed, **keywords)

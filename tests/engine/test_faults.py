@@ -136,14 +136,14 @@ def test_a_stop_wins_over_what_else_would_have_ended_the_request():
     assert ids(event.completion) == (10,)
 
 
-@pytest.mark.parametrize("where", ["prefill", "denoise", "commit"])
+@pytest.mark.parametrize("where", ["prefill", "denoise", "condition", "commit"])
 def test_out_of_memory_ends_the_request_and_keeps_what_was_committed(where):
     denoiser = ScriptedDenoiser(lambda call: towards(TEXT))
     plain, calls = getattr(denoiser, where), []
 
     def full(*args):
         calls.append(args)
-        if len(calls) == {"prefill": 1, "denoise": 3, "commit": 1}[where]:
+        if len(calls) == {"prefill": 1, "denoise": 3, "condition": 2, "commit": 1}[where]:
             raise torch.OutOfMemoryError("tried to allocate 2.00 GiB")
         return plain(*args)
 

@@ -2,15 +2,10 @@
 
 from __future__ import annotations
 
-import os
-
 import pytest
 import torch
 
 CUDA = torch.cuda.is_available()
-if not CUDA:
-    # Read when Triton and the kernels are first imported: nothing that imports them may come before this.
-    os.environ.setdefault("TRITON_INTERPRET", "1")
 
 
 def pytest_itemcollected(item):
