@@ -9,7 +9,6 @@ pre-hook on the self-conditioning module: it hands in the stored soft embedding 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -29,6 +28,7 @@ class ReferenceDenoiser:
     name = "reference"
     softcap: float | None = None
     probs_dtype: torch.dtype | None = None
+    capturable = False
 
     def __init__(self, model: Any, *, num_slots: int = 1) -> None:
         self.model = model
@@ -65,10 +65,11 @@ class ReferenceDenoiser:
             self._encode(slot, chunk)
 
     @torch.inference_mode()
-    def commit(self, slot: int, ids: torch.Tensor) -> None:
+    def commit(self, slots: torch.Tensor, ids: torch.Tensor) -> None:
         """See `Denoiser.commit`."""
-        self._soft[slot] = None
-        self._encode(slot, ids)
+        for slot, canvas in zip(slots.tolist(), ids, strict=True):
+            self._soft[slot] = None
+            self._encode(slot, canvas)
 
     def release(self, slot: int) -> None:
         """See `Denoiser.release`."""
@@ -92,9 +93,9 @@ class ReferenceDenoiser:
         self._lengths[slot] = end
 
     @torch.inference_mode()
-    def denoise(self, slots: Sequence[int], canvas: torch.Tensor) -> torch.Tensor:
+    def denoise(self, slots: torch.Tensor, canvas: torch.Tensor) -> torch.Tensor:
         """See `Denoiser.denoise`; fp32 logits, softcapped."""
-        rows = [self._denoise_one(slot, ids) for slot, ids in zip(slots, canvas, strict=True)]
+        rows = [self._denoise_one(slot, ids) for slot, ids in zip(slots.tolist(), canvas, strict=True)]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
     def _denoise_one(self, slot: int, ids: torch.Tensor) -> torch.Tensor:
@@ -116,7 +117,7 @@ class ReferenceDenoiser:
     @torch.inference_mode()
     def condition(
         self,
-        slots: Sequence[int],
+        slots: torch.Tensor,
         logits: torch.Tensor,
         temps: torch.Tensor,
         probs: torch.Tensor | None,
@@ -128,7 +129,7 @@ class ReferenceDenoiser:
         weight = embedding.weight
         per_slot = logits.view(len(slots), self.canvas_len, -1)
         # Near T = 0 the division would overflow: there the clamped T divides differences from the row's maximum.
-        for slot, row_logits, temp, row_pinned in zip(slots, per_slot, temps, pinned, strict=True):
+        for slot, row_logits, temp, row_pinned in zip(slots.tolist(), per_slot, temps, pinned, strict=True):
             if temp >= 1e-10:
                 scaled = row_logits / temp
             else:
