@@ -23,6 +23,7 @@ class ReferenceDenoiser:
     Args:
         model: transformers' model in eval mode; its weights are used in place.
         num_slots: how many requests may hold KV at once.
+        max_context: most positions of a request; None for as many as the model has.
     """
 
     name = "reference"
@@ -30,14 +31,15 @@ class ReferenceDenoiser:
     probs_dtype: torch.dtype | None = None
     capturable = False
 
-    def __init__(self, model: Any, *, num_slots: int = 1) -> None:
+    def __init__(self, model: Any, *, num_slots: int = 1, max_context: int | None = None) -> None:
         self.model = model
         self.device = model.device
         text_config = model.config.get_text_config()
         self.vocab_size = text_config.vocab_size
         self.canvas_len = model.config.canvas_length
         self.num_slots = num_slots
-        self.max_context = text_config.max_position_embeddings
+        most = text_config.max_position_embeddings
+        self.max_context = most if max_context is None else min(most, max_context)
         self._text_config = text_config
         self._caches: list[Any] = [None] * num_slots
         self._lengths = [0] * num_slots

@@ -15,6 +15,7 @@ from typing import Any
 import torch
 
 from dgen.denoiser.base import Denoiser
+from dgen.denoiser.capture import Replay, capture
 from dgen.engine.canvas import CanvasState
 from dgen.engine.step import StepResult, denoising_step
 from dgen.sampler import SamplerKernels
@@ -24,9 +25,7 @@ Tell = Callable[[str], None]
 
 @dataclass(slots=True)
 class _Captured:
-    graph: Any
-    rows: torch.Tensor
-    result: StepResult
+    step: Replay
     depth: int
     """How deep the state's history was: a deeper one is another tensor, of which the graph knows nothing."""
 
@@ -55,9 +54,8 @@ class Steps:
             captured = self._graph(size)
             if captured is not None:
                 padded = [*slots, *[self._denoiser.num_slots] * (size - len(slots))]
-                captured.rows.copy_(torch.tensor(padded), non_blocking=True)
-                captured.graph.replay()
-                return captured.result if size == len(slots) else captured.result.first(len(slots))
+                result = captured.step.replay(torch.tensor(padded))
+                return result if size == len(slots) else result.first(len(slots))
         rows = torch.tensor(slots, device=self._state.device)
         return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=filtered)
 
@@ -97,22 +95,13 @@ class Steps:
         return self._captured[size]
 
     def _capture(self, size: int, depth: int) -> _Captured:
-        device = self._state.device
-        rows = torch.full((size,), self._denoiser.num_slots, dtype=torch.int64, device=device)
-        stream = torch.cuda.Stream(device)
-        stream.wait_stream(torch.cuda.current_stream(device))
-        with torch.cuda.stream(stream):
-            # Once outside: kernels are compiled and libraries set up, which a capture could not hold.
-            denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=False)
-        stream.synchronize()
-        torch.cuda.empty_cache()
-        if self._pool is None:
-            self._pool = torch.cuda.graph_pool_handle()
-        graph = torch.cuda.CUDAGraph()
-        with torch.cuda.graph(graph, pool=self._pool, stream=stream):
-            result = denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=False)
-        torch.cuda.current_stream(device).wait_stream(stream)
-        return _Captured(graph, rows, result, depth)
+        rows = torch.full((size,), self._denoiser.num_slots, dtype=torch.int64, device=self._state.device)
+
+        def step(rows: torch.Tensor) -> StepResult:
+            return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=False)
+
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        return _Captured(capture(step, rows, pool=self._pool), depth)
 
 
 def bucket(m: int, num_slots: int) -> int:
