@@ -1,8 +1,8 @@
 """One pass of the layers, causal or bidirectional, over packed weights: our kernels between cuBLAS products.
 
 Every intermediate lies in a workspace that is allocated once, so that a pass allocates next to nothing and a CUDA
-graph can hold it. The shared MLP runs on a stream of its own beside the router and the experts, which leave the
-card's matrix units idle while they wait for memory.
+graph can hold it. The shared MLP runs on a stream of its own beside the experts, whose products leave the card's
+matrix units idle while they wait for memory.
 """
 
 from __future__ import annotations
@@ -16,11 +16,12 @@ from torch import Tensor
 
 from dgen.denoiser.cache import SlotCache
 from dgen.denoiser.kernels.attention import attend, write_cache
+from dgen.denoiser.kernels.dense import dense
 from dgen.denoiser.kernels.experts import Routing, down, gate_up, route
 from dgen.denoiser.kernels.norms import after_attention, after_experts, embed, gelu_product, rms_norm_slots
 from dgen.denoiser.kernels.rope import norm_and_rotate
 from dgen.denoiser.kernels.wide_attention import WideTiles, attend_wide
-from dgen.denoiser.tiles import attention_tiles, expert_tiles
+from dgen.denoiser.tiles import FEW_ROWS, attention_tiles, expert_tiles, mlp_tiles
 from dgen.denoiser.weights import LayerWeights, SignalWeights, StackWeights
 from dgen.denoiser.workspace import Workspace
 
@@ -181,7 +182,7 @@ class Forward:
         with self._beside():
             mlp = self._mlp(for_mlp, layer.gate_up, layer.down)
         shares = work.of("shares", rows, layer.top_k)
-        route(_scores(for_router, layer.router), layer.expert_gain, shares, routing)
+        route(for_router, layer.router, layer.expert_gain, work.scores, shares, routing)
         first, second = expert_tiles(
             tokens=rows, top_k=layer.top_k, experts=len(layer.router), dtype=projected.dtype
         )
@@ -206,12 +207,17 @@ class Forward:
 
     def _mlp(self, x: Tensor, gate_up_weight: Tensor, down_weight: Tensor) -> Tensor:
         work, rows = self._workspace, x.shape[0]
-        middle = work.of("mlp_middle", rows, len(gate_up_weight))
-        _product(x, gate_up_weight, None, middle)
         product = work.of("mlp_product", rows, down_weight.shape[1])
-        gelu_product(middle, product)
         out = work.of("mlp_out", rows, len(down_weight))
-        _product(product, down_weight, None, out)
+        if rows <= FEW_ROWS:
+            first, second = mlp_tiles(x.dtype)
+            dense(x, gate_up_weight, product, tiles=first, gated=True)
+            dense(product, down_weight, out, tiles=second)
+        else:
+            middle = work.of("mlp_middle", rows, len(gate_up_weight))
+            _product(x, gate_up_weight, None, middle)
+            gelu_product(middle, product)
+            _product(product, down_weight, None, out)
         return out
 
     @contextmanager
@@ -237,12 +243,3 @@ def _product(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> Non
         torch.mm(x, weight.t(), out=out)
     else:
         torch.addmm(bias, x, weight.t(), out=out)
-
-
-def _scores(x: Tensor, router: Tensor) -> Tensor:
-    """The router's scores in fp32: which experts are chosen hangs on small differences."""
-    if x.dtype == torch.float32:
-        return torch.mm(x, router.t())
-    if x.is_cuda:
-        return torch.mm(x, router.t(), out_dtype=torch.float32)
-    return torch.mm(x.float(), router.t().float())

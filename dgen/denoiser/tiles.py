@@ -5,6 +5,7 @@ from __future__ import annotations
 import torch
 
 from dgen.denoiser.kernels.attention import Tiles
+from dgen.denoiser.kernels.dense import DenseTiles
 from dgen.denoiser.kernels.experts import ExpertTiles
 from dgen.denoiser.kernels.wide_attention import WideTiles
 from dgen.denoiser.weights import LayerWeights
@@ -22,10 +23,10 @@ def attention_tiles(layer: LayerWeights, *, rows: int, n: int) -> Tiles | WideTi
         tile, keys, warps, stages = 16, 16, 4, 1
     elif layer.head_dim > 256:
         return wide_tiles(group=group, kv_heads=layer.kv_heads, passes=rows // n, n=n)
-    elif rows * group * layer.kv_heads >= 128 * 2 * _PROGRAMS:
+    elif rows * layer.q_heads >= 120 * 128:
         tile, keys, warps, stages = 128, 32, 8, 3
     else:
-        tile, keys, warps, stages = 64, 64, 4, 2
+        tile, keys, warps, stages = 64, 32, 4, 3
     programs = -(-n * group // tile) * layer.kv_heads * (rows // n)
     splits = 2 if programs * 2 <= _PROGRAMS and rows <= SPLIT_ROWS else 1
     return Tiles(tile, keys, warps, stages, splits)
@@ -51,8 +52,23 @@ def expert_tiles(
             ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1),
             ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=4, shares=1),
         )
-    shares = max(1, round(2 * mean / 128))
+    shares = max(1, round(1.5 * mean / 128 + 0.4))
+    first = ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares)
+    if mean < 192:
+        shares = max(1, round(1.5 * mean / 64 + 0.4))
+        return first, ExpertTiles(tokens=64, columns=256, depth=64, warps=8, stages=3, shares=shares)
+    return first, ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=shares)
+
+
+FEW_ROWS = 512
+"""Rows up to which the shared MLP finds room beside the experts, whose products wait for memory."""
+
+
+def mlp_tiles(dtype: torch.dtype) -> tuple[DenseTiles, DenseTiles]:
+    """For the shared MLP of few rows: little shared memory, so that a program fits beside one of the experts'."""
+    if dtype == torch.float32:
+        return (DenseTiles(rows=16, columns=32, depth=32, warps=4, stages=2),) * 2
     return (
-        ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares),
-        ExpertTiles(tokens=64, columns=64, depth=128, warps=4, stages=3, shares=2 * shares),
+        DenseTiles(rows=64, columns=64, depth=64, warps=4, stages=2),
+        DenseTiles(rows=64, columns=64, depth=64, warps=4, stages=3),
     )

@@ -8,6 +8,7 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from dgen.denoiser.kernels.experts import router_parts
 from dgen.denoiser.kernels.wide_attention import WideTiles, wide_span
 from dgen.denoiser.tiles import SPLIT_ROWS, attention_tiles
 from dgen.denoiser.weights import LayerWeights, SignalWeights
@@ -17,7 +18,7 @@ class Workspace:
     """Named buffers; `of` gives the first rows of one.
 
     Attributes:
-        counts, assignments: the router's, see `kernels.experts.Routing`.
+        counts, assignments, scores: the router's, see `kernels.experts.route`.
         parts: fp32, the parts of split attention.
         exponentials, stats: the buffers of wide attention, see `kernels.wide_attention`.
         side: a second stream on CUDA, else None.
@@ -42,6 +43,7 @@ class Workspace:
         experts = len(layers[0].router)
         self.counts = torch.zeros(experts, dtype=torch.int32, device=device)
         self.assignments = torch.zeros(experts, max_rows, dtype=torch.int32, device=device)
+        self.scores = torch.empty(_router_entries(layers, max_rows), dtype=torch.float32, device=device)
         self.parts = torch.empty(_parts_entries(layers, max_rows), dtype=torch.float32, device=device)
         wide, stats = _wide_entries(layers, max_rows, max_context)
         self.exponentials = torch.empty(wide, dtype=dtype, device=device)
@@ -61,6 +63,7 @@ def workspace_bytes(
     per_row = sum(width * (4 if name in _FP32 else item) for name, width in _widths(layers, signal).items())
     wide, stats = _wide_entries(layers, max_rows, max_context)
     fp32 = max_rows * len(layers[0].router) + _parts_entries(layers, max_rows) + stats
+    fp32 += _router_entries(layers, max_rows)
     return max_rows * per_row + 4 * fp32 + wide * item
 
 
@@ -89,6 +92,11 @@ def _widths(layers: Sequence[LayerWeights], signal: SignalWeights) -> dict[str, 
         "expert_middle": top_k * layers[0].experts_down.shape[2],
         "expert_out": top_k * hidden,
     }
+
+
+def _router_entries(layers: Sequence[LayerWeights], max_rows: int) -> int:
+    experts, hidden = layers[0].router.shape
+    return router_parts(hidden) * max_rows * experts
 
 
 def _parts_entries(layers: Sequence[LayerWeights], max_rows: int) -> int:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 import torch
 
-from dgen.sampler.chunks import capped, first_argmax, is_bad, load_capped, row_tiles
 from dgen.jit import jit, tl
+from dgen.sampler.chunks import capped, first_argmax, is_bad, load_capped, row_tiles
 
 INF = float("inf")
 NAN = float("nan")

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import torch
 
+from dgen.jit import jit, tl
 from dgen.sampler import kernels_for
 from dgen.sampler.chunks import CHUNK, cap_raw, chunk_max, chunk_sum, load_capped
-from dgen.jit import jit, tl
 
 CAP = 30.0
 INF = float("inf")

@@ -39,16 +39,37 @@ class Routing:
     assignments: Tensor
 
 
-@jit_for_any("capacity")
+@jit_for_any("rows")
+def _router_kernel(
+    x_ptr, w_ptr, parts_ptr, rows, experts, depth,
+    ROWS: tl.constexpr, EXPERTS_BLOCK: tl.constexpr, DEPTH: tl.constexpr, SPAN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Scores of some rows from SPAN entries of the depth: few rows would leave the card idle otherwise."""
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    expert = tl.arange(0, EXPERTS_BLOCK)
+    k = tl.program_id(1) * SPAN + tl.arange(0, DEPTH)
+    acc = tl.zeros([ROWS, EXPERTS_BLOCK], dtype=tl.float32)
+    for k0 in range(0, SPAN, DEPTH):
+        left = (k < depth - k0)[None, :]
+        x = tl.load(x_ptr + r[:, None] * depth + k[None, :] + k0, mask=(r < rows)[:, None] & left, other=0.0)
+        w_at = expert[:, None] * depth + k[None, :] + k0
+        w = tl.load(w_ptr + w_at, mask=(expert < experts)[:, None] & left, other=0.0)
+        acc = tl.dot(x, tl.trans(w), acc, input_precision=PRECISION)
+    out = (tl.program_id(1) * rows + r)[:, None] * experts + expert[None, :]
+    tl.store(parts_ptr + out, acc, mask=(r < rows)[:, None] & (expert < experts)[None, :])
+
+
+@jit_for_any("capacity", "rows")
 def _route_kernel(
-    scores_ptr, gain_ptr, weights_ptr, counts_ptr, assignments_ptr, capacity, experts,
-    TOP_K: tl.constexpr, EXPERTS_BLOCK: tl.constexpr, TOP_BLOCK: tl.constexpr,
+    parts_ptr, gain_ptr, weights_ptr, counts_ptr, assignments_ptr, rows, capacity, experts,
+    PARTS: tl.constexpr, TOP_K: tl.constexpr, EXPERTS_BLOCK: tl.constexpr, TOP_BLOCK: tl.constexpr,
 ):  # fmt: skip
     row = tl.program_id(0)
     expert = tl.arange(0, EXPERTS_BLOCK)
-    s = tl.load(scores_ptr + row * experts + expert, mask=expert < experts, other=float("-inf")).to(
-        tl.float32
-    )
+    s = tl.zeros([EXPERTS_BLOCK], dtype=tl.float32)
+    for part in tl.static_range(PARTS):
+        s += tl.load(parts_ptr + (part * rows + row) * experts + expert, mask=expert < experts, other=0.0)
+    s = tl.where(expert < experts, s, float("-inf"))
     first = tl.max(s, axis=0)
     place = tl.arange(0, TOP_BLOCK)
     share = tl.zeros([TOP_BLOCK], dtype=tl.float32)
@@ -155,23 +176,39 @@ def _multiply(x, w, acc, TOKENS_FIRST: tl.constexpr, PRECISION: tl.constexpr):
     return tl.dot(w, tl.trans(x), acc, input_precision=PRECISION)
 
 
-def route(scores: Tensor, gain: Tensor, weights: Tensor, routing: Routing) -> None:
+def route(x: Tensor, weight: Tensor, gain: Tensor, parts: Tensor, weights: Tensor, routing: Routing) -> None:
     """Choose each token's experts and list each expert's assignments.
 
     Args:
-        scores: the router's [tokens, experts], fp32 or the model's dtype.
+        x: the router's input [tokens, H]; weight [experts, H]; their product runs in fp32 to the end, since the choice
+            hangs on small differences.
         gain: per-expert scale [experts].
+        parts: fp32, at least `router_parts(H)` * tokens * experts entries.
         weights: fp32 [tokens, top_k], filled: softmax over all experts, the chosen ones' made to sum to 1, times gain.
             Equal scores: the lower expert.
         routing: counts must be zero; filled.
     """
-    tokens, experts = scores.shape
+    tokens, depth = x.shape
+    experts = len(weight)
     top_k = weights.shape[1]
-    _route_kernel[(tokens,)](
-        scores, gain, weights, routing.counts, routing.assignments, routing.assignments.shape[1], experts,
-        TOP_K=top_k, EXPERTS_BLOCK=triton.next_power_of_2(experts), TOP_BLOCK=triton.next_power_of_2(top_k),
-        num_warps=1,
+    block = triton.next_power_of_2(experts)
+    count = router_parts(depth)
+    _router_kernel[(triton.cdiv(tokens, 32), count)](
+        x, weight, parts, tokens, experts, depth,
+        ROWS=32, EXPERTS_BLOCK=max(16, block), DEPTH=64, SPAN=_ROUTER_SPAN, PRECISION=_precision(x), num_warps=4,
     )  # fmt: skip
+    _route_kernel[(tokens,)](
+        parts, gain, weights, routing.counts, routing.assignments, tokens, routing.assignments.shape[1], experts,
+        PARTS=count, TOP_K=top_k, EXPERTS_BLOCK=block, TOP_BLOCK=triton.next_power_of_2(top_k), num_warps=1,
+    )  # fmt: skip
+
+
+_ROUTER_SPAN = 256
+
+
+def router_parts(depth: int) -> int:
+    """How many parts of the depth the router's scores are summed from."""
+    return int(triton.cdiv(depth, _ROUTER_SPAN))
 
 
 def gate_up(

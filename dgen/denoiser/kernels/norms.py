@@ -57,7 +57,7 @@ def _rms_norm_slots_kernel(
 def _after_attention_kernel(
     attended_ptr, residual_ptr, post_ptr, mlp_norm_ptr, moe_norm_ptr, router_norm_ptr,
     mlp_ptr, moe_ptr, router_ptr, counts_ptr, width, eps, router_gain, experts,
-    BLOCK: tl.constexpr, EXPERTS_BLOCK: tl.constexpr,
+    PARTS: tl.constexpr, BLOCK: tl.constexpr, EXPERTS_BLOCK: tl.constexpr,
 ):  # fmt: skip
     """Residual + norm(attention); then the three normed inputs of MLP, experts and router from one read."""
     row = tl.program_id(0).to(tl.int64)
@@ -68,6 +68,9 @@ def _after_attention_kernel(
     inside = column < width
     at = row * width + column
     y = tl.load(attended_ptr + at, mask=inside, other=0.0).to(tl.float32)
+    for part in tl.static_range(1, PARTS):
+        step = part * tl.num_programs(0).to(tl.int64) * width
+        y += tl.load(attended_ptr + step + at, mask=inside, other=0.0).to(tl.float32)
     post = tl.load(post_ptr + column, mask=inside, other=0.0).to(tl.float32)
     h = tl.load(residual_ptr + at, mask=inside, other=0.0) + y * rms_scale(y, width, eps) * post
     tl.store(residual_ptr + at, h, mask=inside)
@@ -165,14 +168,17 @@ def after_attention(
     outs: tuple[Tensor, Tensor, Tensor],
     counts: Tensor,
 ) -> None:
-    """Add the normed attention output [rows, H] to the residual; norm that for MLP, experts and router.
+    """Add the normed attention output to the residual; norm that for MLP, experts and router.
+
+    attended [rows, H], or [parts, rows, H] still to be summed.
 
     `norms` are the three weights [H], the router's being multiplied by `router_gain`; `outs` [rows, H] in that
     order. counts int32 [experts] is set to zero for the router.
     """
-    rows, width = attended.shape
+    rows, width = attended.shape[-2:]
     _after_attention_kernel[(rows,)](
         attended, residual, post, *norms, *outs, counts, width, eps, router_gain, len(counts),
+        PARTS=attended.shape[0] if attended.ndim == 3 else 1,
         EXPERTS_BLOCK=triton.next_power_of_2(len(counts)), **_row_launch(width),
     )  # fmt: skip
 

@@ -52,10 +52,10 @@ def _key_range(at, length, n, window, causal, ROWS: tl.constexpr, KEYS: tl.const
     return prefix_lo, fresh_lo, fresh_hi, prefix_tiles, prefix_tiles + tl.cdiv(fresh_hi - fresh_lo, KEYS)
 
 
-@jit_for_any("n", "window", "capacity", "causal", "row_tiles", "first_tile", "span", "span_tiles")
+@jit_for_any("n", "window", "capacity", "causal", "row_tiles", "first_tile", "span_tiles")
 def _scores_kernel(
     qkv_ptr, k_cache_ptr, slots_ptr, lengths_ptr, weights_ptr, stats_ptr,
-    n, window, capacity, causal, scale, row_tiles, first_tile, span, span_tiles,
+    n, window, capacity, causal, scale, row_tiles, first_tile, span_tiles,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -82,43 +82,58 @@ def _scores_kernel(
     )
     first_i = length + i * causal - window + 1
     row = local.to(tl.int64) * ROWS + lane
-    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
-        key = tl.arange(0, KEYS)
-        if tile < prefix_tiles:
-            p = prefix_lo + tile * KEYS + key
-            at_key = ((slot * KV_HEADS + kv_head) * capacity + tl.minimum(p, length - 1) % capacity) * D
-            base = k_cache_ptr
-            ok = (p < length)[None, :] & (p[None, :] >= first_i[:, None])
+    # A multiple of KEYS, which lets loads and stores of many entries at once.
+    w_ptr = weights_ptr + row[:, None] * (span_tiles * KEYS)
+    stat_ptr = stats_ptr + row * span_tiles * 2
+    log2_scale = scale * 1.4426950408889634
+    key = tl.arange(0, KEYS)
+    ring = (slot * KV_HEADS + kv_head) * capacity
+    for tile in range(tl.program_id(0), prefix_tiles, tl.num_programs(0)):
+        p = prefix_lo + tile * KEYS + key
+        k_ptr = k_cache_ptr + (ring + tl.minimum(p, length - 1) % capacity)[:, None] * D + d[None, :]
+        ok = (p < length)[None, :] & (p[None, :] >= first_i[:, None])
+        _score_tile(
+            q_ptr, k_ptr, ok, w_ptr, stat_ptr, tile, log2_scale, d, D, ROWS, KEYS, DEPTH, EVEN, PRECISION
+        )
+    key_ptr = fresh_ptr + (Q_HEADS + kv_head) * D
+    for tile in range(prefix_tiles + tl.program_id(0), tiles, tl.num_programs(0)):
+        j = fresh_lo + (tile - prefix_tiles) * KEYS + key
+        k_ptr = key_ptr + tl.minimum(j, n - 1)[:, None] * WIDTH + d[None, :]
+        back = i[:, None] - j[None, :]
+        ok = (j < fresh_hi)[None, :] & ((causal == 0) | ((back >= 0) & (back < window)))
+        _score_tile(
+            q_ptr, k_ptr, ok, w_ptr, stat_ptr, tile, log2_scale, d, D, ROWS, KEYS, DEPTH, EVEN, PRECISION
+        )
+
+
+@jit
+def _score_tile(
+    q_ptr, k_ptr, ok, w_ptr, stat_ptr, tile, log2_scale, d,
+    D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    s = tl.zeros([ROWS, KEYS], dtype=tl.float32)
+    for d0 in range(0, D, DEPTH):
+        if EVEN:
+            q = tl.load(q_ptr + d0)
+            k = tl.load(k_ptr + d0)
         else:
-            p = fresh_lo + (tile - prefix_tiles) * KEYS + key
-            at_key = tl.minimum(p, n - 1).to(tl.int64) * WIDTH + (Q_HEADS + kv_head) * D
-            base = fresh_ptr
-            back = i[:, None] - p[None, :]
-            ok = (p < fresh_hi)[None, :] & ((causal == 0) | ((back >= 0) & (back < window)))
-        k_ptr = base + at_key[:, None] + d[None, :]
-        s = tl.zeros([ROWS, KEYS], dtype=tl.float32)
-        for d0 in range(0, D, DEPTH):
-            if EVEN:
-                q = tl.load(q_ptr + d0)
-                k = tl.load(k_ptr + d0)
-            else:
-                q = tl.load(q_ptr + d0, mask=(d < D - d0)[None, :], other=0.0)
-                k = tl.load(k_ptr + d0, mask=(d < D - d0)[None, :], other=0.0)
-            s = tl.dot(q, tl.trans(k), s, input_precision=PRECISION)
-        s = tl.where(ok, s * (scale * 1.4426950408889634), -1.0e30)
-        top = tl.max(s, axis=1)
-        w = tl.where(ok, tl.exp2(s - top[:, None]), 0.0)
-        stat = stats_ptr + (row * span_tiles + tile) * 2
-        tl.store(stat, top)
-        tl.store(stat + 1, tl.sum(w, axis=1))
-        out = weights_ptr + row[:, None] * span + (tile * KEYS + key)[None, :]
-        tl.store(out, w.to(weights_ptr.dtype.element_ty))
+            q = tl.load(q_ptr + d0, mask=(d < D - d0)[None, :], other=0.0)
+            k = tl.load(k_ptr + d0, mask=(d < D - d0)[None, :], other=0.0)
+        s = tl.dot(q, tl.trans(k), s, input_precision=PRECISION)
+    s = tl.where(ok, s * log2_scale, -1.0e30)
+    top = tl.max(s, axis=1)
+    w = tl.where(ok, tl.exp2(s - top[:, None]), 0.0)
+    tl.store(stat_ptr + tile * 2, top)
+    tl.store(stat_ptr + tile * 2 + 1, tl.sum(w, axis=1))
+    key = tl.arange(0, KEYS)
+    tl.store(w_ptr + (tile * KEYS + key)[None, :], w.to(w_ptr.dtype.element_ty))
 
 
-@jit_for_any("n", "window", "capacity", "causal", "row_tiles", "first_tile", "span", "span_tiles")
+@jit_for_any("n", "window", "capacity", "causal", "row_tiles", "first_tile", "span_tiles")
 def _values_kernel(
     qkv_ptr, v_cache_ptr, slots_ptr, lengths_ptr, weights_ptr, stats_ptr, out_ptr,
-    n, window, capacity, causal, row_tiles, first_tile, span, span_tiles,
+    n, window, capacity, causal, row_tiles, first_tile, span_tiles,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, STATS: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
@@ -137,7 +152,7 @@ def _values_kernel(
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (column < D)[None, :]
     key = tl.arange(0, KEYS)
-    w_ptr = weights_ptr + row[:, None] * span + key[None, :]
+    w_ptr = weights_ptr + row[:, None] * (span_tiles * KEYS) + key[None, :]
     acc = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     ring = (slot * KV_HEADS + kv_head) * capacity
     for tile in range(prefix_tiles):
@@ -212,7 +227,7 @@ def attend_wide(
              "num_warps": tiles.warps, "num_stages": tiles.stages}  # fmt: skip
     for first in range(0, every, at_once):
         count = min(at_once, every - first)
-        numbers = (row_tiles, first, span, span // tiles.keys)
+        numbers = (row_tiles, first, span // tiles.keys)
         _scores_kernel[(tiles.shares, count)](
             qkv, keys, slots, lengths, weights, stats, n, window, capacity, int(causal), scale, *numbers,
             DEPTH=tiles.depth, EVEN=width % tiles.depth == 0, **shape,
