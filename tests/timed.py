@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import torch
+from dgen.bench.steps import Subject
 from tiny import RELEASED_EOS, tiny_model
 
 from dgen.bench.report import (
@@ -15,7 +16,6 @@ from dgen.bench.report import (
     Run,
     Settings,
 )
-from dgen.bench.steps import Subject
 from dgen.denoiser.reference import ReferenceDenoiser
 from dgen.engine.request import Request
 from dgen.sampler import kernels_for

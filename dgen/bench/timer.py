@@ -98,7 +98,15 @@ class Timer:
         """Begin anew with `peak_bytes`, where the device can."""
         if self._cuda:
             self._flush = None
+            torch.cuda.empty_cache()  # what torch keeps for later would count as reserved
             torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak_reserved(self) -> int | None:
+        """The most that torch took from the card since `reset_peak`, captured graphs' own memory included.
+
+        None on a CPU.
+        """
+        return int(torch.cuda.max_memory_reserved(self.device)) if self._cuda else None
 
     def peak_bytes(self) -> int | None:
         """CUDA: the most that tensors held since `reset_peak`, the model included. CPU: the process's peak so far."""

@@ -21,7 +21,8 @@ if TYPE_CHECKING:
     import torch
 
 _LOGIT_SPREAD = 3.0  # standard deviation of the logits of a token that the canvas doesn't hold
-_QUERY_SPREAD = 4.0  # of an attention score: a head looks at a few positions; else tokens grow alike, and few experts are hit
+# Of an attention score: a head looks at a few positions. Else tokens grow alike, and a third of the experts idle.
+_QUERY_SPREAD = 4.0
 
 
 def build_random(

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import pytest
+from dgen.bench.steps import Subject
 from timed import CPU, PLENTY, tiny_subject
 
 from dgen.bench.measure import Bench
-from dgen.bench.steps import Subject
 from dgen.bench.timer import Timer
 
 

@@ -8,6 +8,7 @@ from functools import partial
 
 import pytest
 import torch
+from dgen.bench.sampler_report import SCHEMA, SamplerReport, SamplerSettings
 from timed import CPU
 
 from dgen.bench import sampler_suite
@@ -17,7 +18,6 @@ from dgen.bench.logits import draw_logits
 from dgen.bench.measure import Bench
 from dgen.bench.peers import COMPILED, Peers
 from dgen.bench.report import DGEN
-from dgen.bench.sampler_report import SCHEMA, SamplerReport, SamplerSettings
 from dgen.bench.sampler_suite import ALL, NONE, ONE, StashCall, row_stats_figures, stash_figures
 from dgen.cli.main import run
 from dgen.sampler import kernels_for
