@@ -36,8 +36,7 @@ def headline(report: Report) -> list[str]:
             f"canvas {settings.model_canvas}"
         )
     if "ready_seconds" in facts:
-        captures = facts["captures"]
-        graphs = f", {len(captures)} captures" if captures else ""
+        graphs = ", graphs" if facts["captures"] else ""
         lines.append(
             f"ready {facts['ready_seconds']:.1f} s after the weights were in memory: "
             f"denoiser, kernels{graphs}, first step"
