@@ -19,13 +19,15 @@ from dgen.bench.parts import NAMES, STEP, admitted, part_calls
 from dgen.bench.report import DGEN, TRANSFORMERS, Figure, Measurement, Work
 from dgen.bench.runs import FAILURES, first_line, run_transformers
 from dgen.bench.subject import Stand
+from dgen.engine.request import Request
 
 COMMITS = {"cpu": 2, "cuda": 5}
-"""Most timed repeats of a commit or a prefill, and most steps of the peer for each sample of ours."""
+"""Most timed repeats of a commit or a prefill."""
 CANVASES = COMMITS["cuda"] + 5
 """Canvases behind a prompt that a bench may commit, warming up included."""
 _WARM = {"cpu": 1, "cuda": 5}
 _PEER_SAMPLES = 10
+_PEER_WARM = 4096  # a longer prompt takes seconds, and loads nothing that this one doesn't
 HOST = "host"
 
 
@@ -77,15 +79,19 @@ class StepSuite:
         self.bench.progress(f"step, {size}: dgen")
         ours, beyond = self._steps(batch, prompt)
         peer = self._peer(batch, prompt) if self.peer else None
-        measured, hit = self._inside(batch, prompt)
+        requests = self.stand.subject.requests(batch=batch, prompt=prompt, tokens=1, steps=1_000_000)
+        with torch.inference_mode(), admitted(self.stand, requests) as slots:
+            hit = self._hit(slots)
+            measured = self._measured(size, requests, slots) if self.split else {}
+            commit = self._commit(where, size, prompt, slots)
         hit = hit if hit is not None or peer is None else peer.hit
         works = self._sizes.step(batch=batch, context=prompt, hit=hit)
         if with_prefill:
-            yield self._prefill(prompt, peer if batch == 1 else None)
-        theirs = () if peer is None else (peer.step,)
-        yield Figure(f"step.{where}", f"step, {size}", (ours, *theirs), tuple(works.values()))
+            yield _beside(self._prefill(prompt), peer.prefill if peer and batch == 1 else None)
+        step = Figure(f"step.{where}", f"step, {size}", (ours,), tuple(works.values()))
+        yield _beside(step, None if peer is None else peer.step)
         yield from self._parts(where, size, ours, measured, works)
-        yield self._commit(where, size, batch, prompt, peer)
+        yield _beside(commit, None if peer is None else peer.commit)
         self.cells.append(
             {
                 "batch": batch,
@@ -107,30 +113,23 @@ class StepSuite:
         beyond = None if reserved is None else reserved - self.stand.subject.weight_bytes
         return Measurement(DGEN, seconds), beyond
 
-    def _inside(self, batch: int, prompt: int) -> tuple[dict[str, Figure], float | None]:
-        """Figures of the parts by name, without floors; unique experts of a layer, where our denoiser can tell."""
-        stand, canvas_len = self.stand, self.stand.subject.canvas_len
-        requests = stand.subject.requests(batch=batch, prompt=prompt, tokens=canvas_len, steps=1_000_000)
-        inner = stand.denoiser.inner
-        tells = getattr(inner, "experts_hit", None)
-        with torch.inference_mode(), admitted(stand, requests) as slots:
-            with routed(stand.subject.model) as seen:
-                canvas = torch.randint(
-                    stand.denoiser.vocab_size,
-                    (batch, canvas_len),
-                    generator=torch.Generator().manual_seed(1),
-                ).to(slots.device)
-                stand.denoiser.denoise(slots, canvas)
-            hit = seen.mean if tells is None else float(tells())
-            if not self.split:
-                return {}, hit
-            calls = part_calls(stand, requests, slots)
-            title = f"step, batch {batch}, prompt {prompt}"
-            figures = {
-                name: self.bench.figure(name, f"{title}: {NAMES.get(name, name)}", [Body(DGEN, call, 0)])
-                for name, call in calls.items()
-            }
-        return figures, hit
+    def _hit(self, slots: torch.Tensor) -> float | None:
+        """Unique experts of a layer in one pass, where our denoiser can tell."""
+        denoiser, model = self.stand.denoiser, self.stand.subject.model
+        generator = torch.Generator().manual_seed(1)
+        shape = (len(slots), denoiser.canvas_len)
+        canvas = torch.randint(denoiser.vocab_size, shape, generator=generator).to(slots.device)
+        with routed(model, keep="all") as seen:
+            denoiser.denoise(slots, canvas)
+        tells = getattr(denoiser.inner, "experts_hit", None)
+        return seen.mean if tells is None else float(tells())
+
+    def _measured(self, size: str, requests: list[Request], slots: torch.Tensor) -> dict[str, Figure]:
+        """Figures of the parts by name, without floors."""
+        return {
+            name: self.bench.figure(name, f"step, {size}: {NAMES.get(name, name)}", [Body(DGEN, call, 0)])
+            for name, call in part_calls(self.stand, requests, slots).items()
+        }
 
     def _parts(
         self,
@@ -162,16 +161,14 @@ class StepSuite:
                 f"step.{where}.{HOST}", f"step, {size}: host", (Measurement(DGEN, (rest,)),), part=HOST
             )
 
-    def _prefill(self, prompt: int, peer: Peer | None) -> Figure:
-        stand = self.stand
-        ids = torch.tensor(
-            stand.subject.requests(batch=1, prompt=prompt, tokens=1, steps=1)[0].prompt_ids,
-            device=stand.denoiser.device,
-        )
+    def _prefill(self, prompt: int) -> Figure:
+        denoiser = self.stand.denoiser
+        (request,) = self.stand.subject.requests(batch=1, prompt=prompt, tokens=1, steps=1)
+        ids = torch.tensor(request.prompt_ids, device=denoiser.device)
 
         def prefill() -> None:
-            stand.denoiser.release(0)
-            stand.denoiser.prefill(0, ids)
+            denoiser.release(0)
+            denoiser.prefill(0, ids)
 
         figure = self._few().figure(
             f"prefill.p{prompt}",
@@ -179,22 +176,21 @@ class StepSuite:
             [Body(DGEN, prefill, 0)],
             floor=self._sizes.causal_pass(batch=1, tokens=prompt, context=0),
         )
-        stand.denoiser.release(0)
-        return _beside(figure, None if peer is None else peer.prefill)
+        denoiser.release(0)
+        return figure
 
-    def _commit(self, where: str, size: str, batch: int, prompt: int, peer: Peer | None) -> Figure:
+    def _commit(self, where: str, size: str, prompt: int, slots: torch.Tensor) -> Figure:
         """The context grows by a canvas with every sample."""
-        stand, canvas_len = self.stand, self.stand.subject.canvas_len
-        requests = stand.subject.requests(batch=batch, prompt=prompt, tokens=1, steps=1)
-        with torch.inference_mode(), admitted(stand, requests) as slots:
-            ids = torch.full((batch, canvas_len), requests[0].prompt_ids[0], device=slots.device)
-            figure = self._few().figure(
-                f"commit.{where}",
-                f"commit of a canvas, {size}",
-                [Body(DGEN, lambda: stand.denoiser.commit(slots, ids), 0)],
-                floor=self._sizes.causal_pass(batch=batch, tokens=canvas_len, context=prompt),
-            )
-        return _beside(figure, None if peer is None else peer.commit)
+        denoiser = self.stand.denoiser
+        generator = torch.Generator().manual_seed(2)
+        shape = (len(slots), denoiser.canvas_len)
+        ids = torch.randint(denoiser.vocab_size, shape, generator=generator).to(slots.device)
+        return self._few().figure(
+            f"commit.{where}",
+            f"commit of a canvas, {size}",
+            [Body(DGEN, lambda: denoiser.commit(slots, ids), 0)],
+            floor=self._sizes.causal_pass(batch=len(slots), tokens=denoiser.canvas_len, context=prompt),
+        )
 
     def _few(self) -> Bench:
         return replace(self.bench, repeats=min(self.bench.repeats, COMMITS[self.bench.device.type]))
@@ -203,13 +199,14 @@ class StepSuite:
         """Two canvases of a few steps; the first and the last step of each are left out, as they meet other work."""
         self.bench.progress(f"step, batch {batch}, prompt {prompt}: transformers")
         subject, timer = self.stand.subject, self.bench.timer
-        steps = 2 + -(-min(self.bench.repeats, _PEER_SAMPLES) // 2)
-        requests = subject.requests(batch=batch, prompt=prompt, tokens=2 * subject.canvas_len, steps=steps)
+        canvas_len, steps = subject.canvas_len, 2 + -(-min(self.bench.repeats, _PEER_SAMPLES) // 2)
+        warm = subject.requests(batch=batch, prompt=min(prompt, _PEER_WARM), tokens=1, steps=1)
+        requests = subject.requests(batch=batch, prompt=prompt, tokens=2 * canvas_len, steps=steps)
         timer.reset_peak()
         try:
-            with routed(subject.model) as seen:
-                run_transformers(subject, timer, [replace(r, steps=1, max_tokens=1) for r in requests])
-            run, passes = run_transformers(subject, timer, requests)
+            run_transformers(subject, timer, warm)
+            with routed(subject.model, keep="last") as seen:
+                run, passes = run_transformers(subject, timer, requests)
         except FAILURES as error:
             skipped = Measurement(TRANSFORMERS, skipped=f"generate failed: {first_line(error)}")
             return Peer(skipped, skipped, skipped)

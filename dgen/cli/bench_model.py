@@ -171,6 +171,14 @@ class Bed:
         if self._choice.is_default:
             self._sink.note(BUILTIN_NOTE)
         self._progress.__enter__()
+        try:
+            self._open()
+        except BaseException as error:
+            self._progress.__exit__(type(error), error, error.__traceback__)
+            raise
+        return self
+
+    def _open(self) -> None:
         tell = teller(self._sink, self._progress)
         tell("importing torch and transformers")
         from dgen.bench.environment import environment
@@ -182,7 +190,6 @@ class Bed:
         for name, value in self.environment.items():
             self._sink.detail(f"{name}: {value}")
         self.bench: Bench = Bench.on(self.subject.device, self._repeats, free_memory, tell)
-        return self
 
     def _subject(self, tell: Any) -> Subject:
         from dgen.bench.subject import Subject

@@ -11,13 +11,14 @@ import pytest
 import torch
 from timed import tiny_stand
 
-from dgen.bench import suite
+from dgen.bench import step_suite, suite
 from dgen.bench.bandwidth import copy_bandwidth
 from dgen.bench.experts import routed
 from dgen.bench.parts import admitted, part_calls
 from dgen.bench.report import DGEN, TRANSFORMERS
 from dgen.bench.settings import STEP
 from dgen.bench.step_suite import StepSuite
+from dgen.bench.subject import Stand
 from dgen.cli.main import run
 from dgen.errors import DgenError
 
@@ -206,16 +207,29 @@ def test_the_parts_that_a_denoiser_offers_are_timed_beside_their_floors(bench, m
     assert suite.cells[0]["experts_hit"] == 2.5
 
 
-def test_unique_experts_are_counted_over_the_whole_batch_and_the_hooks_are_gone(stand):
-    model = stand.subject.model
-    with routed(model) as seen:
+@pytest.mark.parametrize(("keep", "mean"), [("all", (3 + 2) / 2), ("last", (2 + 1) / 2)])
+def test_unique_experts_are_counted_over_passes_or_in_the_last(stand, keep, mean):
+    routers = [layer.router for layer in stand.subject.model.model.decoder.layers]
+    with routed(stand.subject.model, keep=keep) as seen:
         assert seen.mean is None
-        for layer, ids in enumerate(([[0, 1], [0, 2]], [[3, 3], [3, 3]])):
-            for hook in model.model.decoder.layers[layer].router._forward_hooks.values():
-                hook(None, None, (None, None, torch.tensor(ids)))
-                hook(None, None, (None, None, torch.tensor([[ids[0][0]]])))
-    assert seen.mean == (3 + 1) / 2
-    assert not model.model.decoder.layers[0].router._forward_hooks
+        for ids in (([[0, 1], [0, 1]], [[3, 3], [3, 3]]), ([[1, 2], [2, 1]], [[2, 2], [2, 2]])):
+            for router, chosen in zip(routers, ids, strict=True):
+                (hook,) = router._forward_hooks.values()
+                hook(None, None, (None, None, torch.tensor(chosen)))
+    assert seen.mean == mean
+    assert not any(router._forward_hooks for router in routers)
+
+
+def test_the_host_is_what_the_wall_clock_has_beyond_the_device(bench, stand, monkeypatch):
+    ours = (0.5, 0.7, 0.6)
+    monkeypatch.setattr(Stand, "steps", lambda self, **_: ours)
+    monkeypatch.setattr(step_suite, "part_calls", lambda *_: {"step": lambda: None})
+    figures = {figure.key: figure for figure in StepSuite(bench, stand, peer=False).figures((1,), (5,))}
+    device = figures["step.b1.p5.device"].of(DGEN).median
+    (host,) = figures["step.b1.p5.host"].of(DGEN).seconds
+    assert host == pytest.approx(0.6 - device)
+    assert 0 < device < 0.6
+    assert figures["step.b1.p5"].of(DGEN).seconds == ours
 
 
 def test_prompts_hold_no_special_token_and_are_the_same_in_every_run(stand):

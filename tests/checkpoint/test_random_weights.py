@@ -80,7 +80,7 @@ def test_logits_are_sane_and_every_expert_is_used(tiny):
     generator = torch.Generator().manual_seed(0)
     ids, canvas = (torch.randint(100, 3000, (1, size), generator=generator) for size in (100, 32))
     denoiser.prefill(0, ids[0])
-    with routed(tiny) as seen:
+    with routed(tiny, keep="all") as seen:
         logits = denoiser.denoise(torch.tensor([0]), canvas)
     assert logits.isfinite().all()
     assert 1 < logits.std() < 10
