@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dgen.bench.compare import Comparison
 from dgen.bench.environment import machine
@@ -20,6 +20,32 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     words: int = 2
+    optional: tuple[str, ...] = ()
+    """Columns that a narrow terminal goes without, the first first; JSON has them all."""
+
+    def fit(self, width: int) -> Table:
+        """The table for a terminal of so many columns: as few optional columns missing as possible."""
+        table = self
+        for heading in self.optional:
+            if heading in table.columns and table._width() > width:
+                left = table.columns.index(heading)
+                columns, *rows = ((*row[:left], *row[left + 1 :]) for row in (table.columns, *table.rows))
+                table = replace(table, columns=columns, rows=tuple(rows))
+        return table
+
+    def _width(self) -> int:
+        """What it takes at least: words can be wrapped, numbers can't."""
+        numbers = [
+            max(len(row[index]) for row in (self.columns, *self.rows))
+            for index in range(self.words, len(self.columns))
+        ]
+        return self.words * WORDS_WIDTH + sum(numbers) + GAP * len(self.columns)
+
+
+WORDS_WIDTH = 12
+"""Least width of a column of words."""
+GAP = 3
+"""Between two columns."""
 
 
 def headline(report: Report) -> list[str]:
@@ -87,7 +113,10 @@ def _figures(report: Report, comparison: Comparison | None) -> Table:
     if comparison is not None:
         columns.append("x old")
     rows = [row for figure in report.figures for row in _figure_rows(report, figure, comparison)]
-    return Table(_title(report), tuple(columns), tuple(rows))
+    return Table(_title(report), tuple(columns), tuple(rows), optional=_OPTIONAL)
+
+
+_OPTIONAL = ("p10", "p90", "peak", "each", "x dgen", "floor")
 
 
 def _title(report: Report) -> str:

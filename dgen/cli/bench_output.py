@@ -134,7 +134,7 @@ def draw(lines: Sequence[str], tables: Sequence[Table]) -> str:
         console.print(line, markup=False, soft_wrap=True)
     for table in tables:
         console.print()
-        console.print(_drawn(table))
+        console.print(_drawn(table.fit(console.width)))
     return "\n".join(line.rstrip() for line in stream.getvalue().rstrip().splitlines())
 
 
@@ -142,6 +142,8 @@ def _drawn(table: Table) -> object:
     from rich import box
     from rich import table as rich_table
     from rich.text import Text
+
+    from dgen.bench.tables import WORDS_WIDTH
 
     drawn = rich_table.Table(
         title=Text(table.title), title_justify="left", box=box.SIMPLE_HEAD, pad_edge=False
@@ -152,7 +154,7 @@ def _drawn(table: Table) -> object:
             heading,
             justify="left" if is_words else "right",
             no_wrap=not is_words,
-            min_width=12 if is_words else None,
+            min_width=WORDS_WIDTH if is_words else None,
         )
     for row in table.rows:
         drawn.add_row(*(Text(cell) for cell in row))

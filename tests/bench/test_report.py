@@ -193,3 +193,16 @@ def test_the_environment_says_what_a_reader_needs():
 )
 def test_durations_have_three_digits(seconds, text):
     assert duration(seconds) == text
+
+
+def test_a_narrow_terminal_goes_without_the_least_of_the_columns():
+    (table,) = tables(report())
+    assert table.fit(200) == table
+    wide = table._width()
+    narrow = table.fit(wide - 1)
+    assert narrow.columns == tuple(name for name in table.columns if name != "p10")
+    assert all(len(row) == len(narrow.columns) for row in narrow.rows)
+    least = table.fit(10).columns
+    assert least == ("figure", "by", "median", "x floor", "tokens/s")
+    row = dict(zip(least, table.fit(10).rows[-1], strict=True))
+    assert (row["figure"], row["median"], row["tokens/s"]) == ("generate", "500 ms", "400")
