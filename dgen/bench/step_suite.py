@@ -105,7 +105,7 @@ class StepSuite:
     def _steps(self, batch: int, prompt: int) -> tuple[Measurement, int | None]:
         """Seconds a step, and the most memory that was taken beyond the weights."""
         timer = self.bench.timer
-        timer.reset_peak()
+        timer.reset_reserved()
         seconds = self.stand.steps(
             batch=batch, prompt=prompt, warm=_WARM[timer.device.type], repeats=self.bench.repeats
         )

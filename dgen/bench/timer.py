@@ -98,11 +98,17 @@ class Timer:
         """Begin anew with `peak_bytes`, where the device can."""
         if self._cuda:
             self._flush = None
-            torch.cuda.empty_cache()  # what torch keeps for later would count as reserved
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def reset_reserved(self) -> None:
+        """Begin anew with `peak_reserved`; what runs next must ask the card for memory again, so it isn't timed."""
+        if self._cuda:
+            self._flush = None
+            torch.cuda.empty_cache()
             torch.cuda.reset_peak_memory_stats(self.device)
 
     def peak_reserved(self) -> int | None:
-        """The most that torch took from the card since `reset_peak`, captured graphs' own memory included.
+        """The most that torch took from the card since `reset_reserved`, captured graphs' own memory included.
 
         None on a CPU.
         """
