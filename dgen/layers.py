@@ -46,7 +46,7 @@ def assignments_layer(assignments: Sequence[str]) -> Layer:
 
 def preset_names() -> list[str]:
     """The presets that ship with dgen."""
-    return sorted(path.stem for path in _presets_folder().glob("*.toml"))
+    return sorted(path.stem for path in configs_folder().glob("*.toml"))
 
 
 def preset(name_or_path: str) -> Layer:
@@ -57,7 +57,7 @@ def preset(name_or_path: str) -> Layer:
     """
     path = Path(name_or_path).expanduser()
     if path.suffix != ".toml" and "/" not in name_or_path:
-        path = _presets_folder() / f"{name_or_path}.toml"
+        path = configs_folder() / f"{name_or_path}.toml"
     try:
         values = tomllib.loads(path.read_text(encoding="utf-8"))
     except FileNotFoundError:
@@ -72,7 +72,7 @@ def preset(name_or_path: str) -> Layer:
     return Layer(f"config {name_or_path}", values)
 
 
-def _presets_folder() -> Path:
-    # In a wheel the presets lie inside the package; in a checkout, in the configs/ folder beside it.
+def configs_folder() -> Path:
+    """Where the presets lie: in a wheel inside the package, in a checkout in the configs/ folder beside it."""
     packaged = Path(__file__).parent / "configs"
     return packaged if packaged.is_dir() else Path(__file__).parent.parent / "configs"

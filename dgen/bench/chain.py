@@ -13,7 +13,7 @@ import torch
 from dgen.bench.logits import SOFTCAP, TEMPERATURE
 from dgen.bench.measure import Bench, Body
 from dgen.bench.quantiles import quantile
-from dgen.bench.report import DGEN, REFERENCE, Figure
+from dgen.bench.report import DGEN, REFERENCE, Figure, Work
 from dgen.bench.row_stats import reference_need
 from dgen.sampler import SamplerKernels, kernels_for
 
@@ -58,10 +58,8 @@ def product_rate(bench: Bench) -> float:
     return 2.0 * side**3 / quantile(samples["product"], 0.5)
 
 
-def chain_figures(
-    bench: Bench, kernels: SamplerKernels, chain: Chain, *, only: str = ""
-) -> Iterator[tuple[Figure, float]]:
-    """The LM head, `p @ E`, and the chain, each with its operations; only where kernels run beside a reference.
+def chain_figures(bench: Bench, kernels: SamplerKernels, chain: Chain, *, only: str = "") -> Iterator[Figure]:
+    """The LM head, `p @ E`, and the chain; only where kernels run beside a reference.
 
     All or nothing: `only` is part of the whole chain's key, or none is timed.
     """
@@ -78,20 +76,26 @@ def chain_figures(
             f"chain.{chain.rows}x{chain.vocab}.{key}",
             f"{title} {chain.name}",
             [Body("cuBLAS", call or (lambda: None), 0)],
-            floor_bytes=2 * (chain.vocab * chain.hidden + chain.rows * (chain.vocab + chain.hidden)),
-            floor_of="the matrix read, logits or softmax moved once",
+            floor=Work(
+                "the matrix read, logits or softmax moved once",
+                2 * (chain.vocab * chain.hidden + chain.rows * (chain.vocab + chain.hidden)),
+                chain.flops / 2,
+            ),
             skipped=lack,
         )
-        yield figure, chain.flops / 2
+        yield figure
     figure = bench.figure(
         f"chain.{chain.rows}x{chain.vocab}",
         f"LM head, row statistics, softmax @ embedding {chain.name}",
         _bodies(kernels, parts, chain),
-        floor_bytes=chain.bytes,
-        floor_of="the matrix read twice, logits written and read twice, softmax written and read",
+        floor=Work(
+            "the matrix read twice, logits written and read twice, softmax written and read",
+            chain.bytes,
+            chain.flops,
+        ),
         skipped=lack,
     )
-    yield figure, chain.flops
+    yield figure
 
 
 def _bodies(kernels: SamplerKernels, parts: _Parts | None, chain: Chain) -> list[Body]:

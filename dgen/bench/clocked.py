@@ -1,4 +1,4 @@
-"""One clock for both bodies of a step: marks around the causal passes, and a count of the decoder's.
+"""One clock for both bodies of a step: marks around the causal passes, and before those of the decoder.
 
 Our engine is clocked by a wrapper of its denoiser, transformers' generate by hooks on the model's two halves; either
 way a mark is taken just before and just after each causal pass.
@@ -21,17 +21,20 @@ _PREPARE = "_prepare_encoder_inputs"
 
 @dataclass(slots=True)
 class Passes:
-    """What one run did: (start, end) of its causal passes, the prompt's first, and its decoder passes."""
+    """What one run did: (start, end) of its causal passes, the prompts' first, and the start of each decoder pass."""
 
     causal: list[tuple[Mark, Mark]] = field(default_factory=list)
-    denoising: int = 0
+    denoising: list[Mark] = field(default_factory=list)
 
 
 class ClockedDenoiser:
-    """A `Denoiser` that is another one and keeps `passes`."""
+    """A `Denoiser` that is another one and keeps its causal `passes`.
+
+    Decoder passes are left alone: a captured one runs without this wrapper.
+    """
 
     def __init__(self, denoiser: Denoiser, timer: Timer) -> None:
-        self._denoiser = denoiser
+        self.inner = denoiser
         self._timer = timer
         self.passes = Passes()
         self.name = denoiser.name
@@ -42,25 +45,25 @@ class ClockedDenoiser:
         self.max_context = denoiser.max_context
         self.softcap = denoiser.softcap
         self.probs_dtype = denoiser.probs_dtype
-        self.capturable = False  # a captured pass could not be counted
+        self.capturable = denoiser.capturable
+        self.denoise = denoiser.denoise
         self.condition = denoiser.condition
         self.release = denoiser.release
+
+    def __getattr__(self, name: str) -> Any:
+        """Whatever else the denoiser offers."""
+        return getattr(self.inner, name)
 
     def prefill(self, slot: int, ids: torch.Tensor) -> None:
         """See `Denoiser.prefill`."""
         start = self._timer.mark()
-        self._denoiser.prefill(slot, ids)
+        self.inner.prefill(slot, ids)
         self.passes.causal.append((start, self._timer.mark()))
-
-    def denoise(self, slots: torch.Tensor, canvas: torch.Tensor) -> torch.Tensor:
-        """See `Denoiser.denoise`."""
-        self.passes.denoising += 1
-        return self._denoiser.denoise(slots, canvas)
 
     def commit(self, slots: torch.Tensor, ids: torch.Tensor) -> None:
         """See `Denoiser.commit`."""
         start = self._timer.mark()
-        self._denoiser.commit(slots, ids)
+        self.inner.commit(slots, ids)
         self.passes.causal.append((start, self._timer.mark()))
 
 
@@ -81,7 +84,7 @@ def clocked(model: Any, timer: Timer) -> Iterator[Passes]:
         passes.causal.append((started.pop(), timer.mark()))
 
     def before_denoising(_module: Any, _args: Any) -> None:
-        passes.denoising += 1
+        passes.denoising.append(timer.mark())
 
     prepare = getattr(model, _PREPARE, None)
 

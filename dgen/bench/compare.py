@@ -11,10 +11,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from dgen.bench.report import SCHEMA, Report
+from dgen.bench.report import Report
 from dgen.errors import UsageError
 
-_STEP_MUST_EQUAL = ("model", "revision", "dtype", "model_canvas")
+_OF_MODEL = ("model", "revision", "dtype", "model_canvas")
+_WITHOUT_MODEL = ("row_stats.", "stash.", "chain.")  # beginnings of the keys of the sampler's figures
 _HINT = "Give a file that `dgen bench --format json` wrote."
 
 
@@ -55,11 +56,15 @@ class Comparison:
         return next((ratio for ratio in self.ratios if (ratio.key, ratio.by) == (key, by)), None)
 
 
-def read_report(path: str, *, canvas: int, vocab: int) -> OlderRun:
-    """Read an older run of the same canvas and vocabulary.
+def read_report(path: str, *, schema: str, same: Mapping[str, Any]) -> OlderRun:
+    """Read an older run of the same bench.
+
+    Args:
+        schema: of this run's JSON.
+        same: settings, by name, that the older run must share; None of this run's shares any.
 
     Raises:
-        UsageError: no such file, no report of this schema, or of another canvas or vocabulary.
+        UsageError: no such file, no report of this schema, or of other settings.
     """
     try:
         old = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
@@ -67,16 +72,17 @@ def read_report(path: str, *, canvas: int, vocab: int) -> OlderRun:
         raise UsageError(f"can't read the older run '{path}': {error.strerror}", hint=_HINT) from None
     except ValueError as error:
         raise UsageError(f"'{path}' is no JSON: {error}", hint=_HINT) from None
-    schema = old.get("schema") if isinstance(old, dict) else None
-    if schema != SCHEMA:
-        raise UsageError(f"'{path}' has the schema {schema!r}, not {SCHEMA!r}", hint=_HINT)
+    found = old.get("schema") if isinstance(old, dict) else None
+    if found != schema:
+        raise UsageError(f"'{path}' has the schema {found!r}, not {schema!r}", hint=_HINT)
     try:
         settings = old["settings"]
-        for name, now in (("canvas", canvas), ("vocab", vocab)):
-            if settings[name] != now:
+        for name, now in same.items():
+            if now is not None and settings[name] != now:
+                shown = name if name == "model" else f"--{name}"
                 raise UsageError(
-                    f"'{path}' was measured with --{name} {settings[name]}, this run has {now}",
-                    hint=f"Run with --{name} {settings[name]}, or compare with another file.",
+                    f"'{path}' was measured with {shown} {settings[name]}, this run has {now}",
+                    hint=f"Run with {shown} {settings[name]}, or compare with another file.",
                 )
         _medians(old)
         dict(old["environment"])
@@ -86,22 +92,22 @@ def read_report(path: str, *, canvas: int, vocab: int) -> OlderRun:
 
 
 def compare(report: Report, older: OlderRun) -> Comparison:
-    """Ratios of the medians that both runs have; the step's only if both ran the same model."""
+    """Ratios of the medians that both runs have; those of a model's figures only if both ran the same model."""
     old = older.record
     then, now = old["settings"], asdict(report.settings)
-    same_model = all(then.get(name) == now[name] for name in _STEP_MUST_EQUAL)
+    same_model = all(then.get(name) == now.get(name) for name in _OF_MODEL)
     medians = _medians(old)
     ratios = []
     for figure in report.figures:
-        if figure.key == "step" and not same_model:
+        if not same_model and not figure.key.startswith(_WITHOUT_MODEL):
             continue
         for measurement in figure.measurements:
             before, after = medians.get((figure.key, measurement.by)), measurement.median
             if before and after:
                 ratios.append(Ratio(figure.key, measurement.by, before, after, after / before))
-    names = ("device", "kernels", "denoiser", *_STEP_MUST_EQUAL)
+    names = ("device", "kernels", "denoiser", "graphs", "num_slots", "max_context", *_OF_MODEL)
     differences = [
-        _difference(name, then.get(name), now[name]) for name in names if then.get(name) != now[name]
+        _difference(name, then.get(name), now.get(name)) for name in names if then.get(name) != now.get(name)
     ]
     was, is_now = old["environment"], report.environment
     differences += [

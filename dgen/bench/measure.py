@@ -1,6 +1,6 @@
 """From callables to a figure: what memory can hold is warmed up and timed in turns, the rest is skipped by name.
 
-Knows how to time, not what: the cases are in `row_stats`, `stash` and `steps`.
+Knows how to time, not what: the cases are in modules of their own.
 """
 
 from __future__ import annotations
@@ -10,7 +10,8 @@ from dataclasses import dataclass
 
 import torch
 
-from dgen.bench.report import Figure, Measurement
+from dgen.bench.report import Figure, Measurement, Work
+from dgen.bench.settings import CPU_REPEATS, CUDA_REPEATS
 from dgen.bench.timer import Progress, Timer
 
 
@@ -39,6 +40,18 @@ class Bench:
     free_memory: Callable[[torch.device], int]
     progress: Progress
 
+    @classmethod
+    def on(
+        cls,
+        device: torch.device,
+        repeats: int | None,
+        free_memory: Callable[[torch.device], int],
+        progress: Progress,
+    ) -> Bench:
+        """A bench of a device; `repeats` None takes the default there."""
+        default = CUDA_REPEATS if device.type == "cuda" else CPU_REPEATS
+        return cls(Timer(device), repeats or default, free_memory, progress)
+
     @property
     def device(self) -> torch.device:
         """Where everything runs."""
@@ -57,8 +70,7 @@ class Bench:
         title: str,
         bodies: Sequence[Body],
         *,
-        floor_bytes: int | None = None,
-        floor_of: str = "",
+        floor: Work | None = None,
         skipped: str | None = None,
     ) -> Figure:
         """Measure the bodies; `skipped` leaves all of them out with that reason."""
@@ -79,7 +91,7 @@ class Bench:
             Measurement(body.by, seconds.get(body.by, ()), peaks.get(body.by), reasons[body.by])
             for body in bodies
         )
-        return Figure(key, title, measurements, floor_bytes, floor_of)
+        return Figure(key, title, measurements, () if floor is None else (floor,))
 
 
 def gigabytes(size: float) -> str:

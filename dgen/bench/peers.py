@@ -13,7 +13,7 @@ from typing import Any
 import torch
 
 from dgen.bench.measure import Bench, Body
-from dgen.bench.report import DGEN, REFERENCE, Figure, Measurement
+from dgen.bench.report import DGEN, REFERENCE, Figure, Measurement, Work
 from dgen.sampler import SamplerKernels, chunks, kernels_for
 
 COMPILED = "torch.compile"
@@ -39,8 +39,7 @@ class Peers:
         *,
         need: int,
         reference_need: int,
-        floor_bytes: int | None,
-        floor_of: str,
+        floor: Work | None,
         skipped: str | None = None,
     ) -> Iterator[Figure]:
         """One figure, or none where `key` is not wanted: `call` with each implementation.
@@ -61,9 +60,7 @@ class Peers:
             failure = skipped or self.bench.lack(reference_need) or self._try(title, body)
             if failure is None:
                 bodies.append(body)
-        figure = self.bench.figure(
-            key, title, bodies, floor_bytes=floor_bytes, floor_of=floor_of, skipped=skipped
-        )
+        figure = self.bench.figure(key, title, bodies, floor=floor, skipped=skipped)
         if failure is not None:
             missing = Measurement(COMPILED, skipped=failure)
             figure = replace(figure, measurements=(*figure.measurements, missing))

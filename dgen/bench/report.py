@@ -11,24 +11,7 @@ from typing import Any
 
 from dgen.bench.quantiles import quantile
 
-SCHEMA = "dgen.bench.v1"
 DGEN, REFERENCE, TRANSFORMERS, PLAIN = "dgen", "torch reference", "transformers", "plain torch"
-
-
-@dataclass(frozen=True, slots=True)
-class Settings:
-    """What was asked for. `model_canvas` and `dtype` are the model's own, for the denoising step."""
-
-    canvas: int
-    vocab: int
-    repeats: int | None
-    device: str
-    kernels: str
-    denoiser: str
-    model: str
-    revision: str | None
-    dtype: str
-    model_canvas: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,21 +44,44 @@ class Measurement:
 
 
 @dataclass(frozen=True, slots=True)
+class Work:
+    """What no implementation can avoid: bytes to move and operations to do at the same time, and whose they are."""
+
+    of: str
+    bytes: int
+    flops: float = 0.0
+
+    def times(self, count: int) -> Work:
+        """The same work `count` times."""
+        return Work(self.of, count * self.bytes, count * self.flops)
+
+
+@dataclass(frozen=True, slots=True)
 class Figure:
     """One thing that was timed, by dgen first and then by its peers.
 
-    `floor_bytes` are the bytes that no implementation can avoid to move, with `floor_of` saying which; None: no floor.
+    Attributes:
+        floor: works that follow each other; empty where there is no floor.
+        part: short name, where this is a part of the figure before it.
+        tokens, requests: how many one sample generates, and for how many requests; 0 where it generates none.
     """
 
     key: str
     title: str
     measurements: tuple[Measurement, ...]
-    floor_bytes: int | None = None
-    floor_of: str = ""
+    floor: tuple[Work, ...] = ()
+    part: str = ""
+    tokens: int = 0
+    requests: int = 1
 
     def of(self, by: str) -> Measurement | None:
         """The measurement of one body."""
         return next((m for m in self.measurements if m.by == by), None)
+
+    @property
+    def floor_bytes(self) -> int | None:
+        """Bytes of all works; None without a floor."""
+        return sum(work.bytes for work in self.floor) if self.floor else None
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,14 +99,13 @@ class Bandwidth:
 
 @dataclass(frozen=True, slots=True)
 class Run:
-    """One request from prompt to end: seconds of its parts, denoising steps and emitted tokens.
+    """A batch of requests from prompts to end: seconds of its parts, denoising steps of each, emitted tokens of all.
 
-    `denoise` runs from the prompt's causal pass to the end, later causal passes (`commit`) left out.
+    `denoise` runs from the end of the prompts' causal passes to the end, later causal passes (`commit`) left out.
     """
 
     by: str
-    prompt: str
-    seed: int
+    batch: int
     prompt_tokens: int
     steps: int
     canvases: int
@@ -113,24 +118,43 @@ class Run:
 
 @dataclass(frozen=True, slots=True)
 class Report:
-    """Everything that one bench found."""
+    """Everything that one bench found.
 
-    settings: Settings
+    Attributes:
+        schema: of the JSON; one of `settings`'.
+        settings: what was asked for, a dataclass of `settings`.
+        products: FLOP/s of a large matrix product, where operations count in a floor.
+        facts: what is no time: ready, memory, experts.
+    """
+
+    schema: str
+    settings: Any
     environment: Mapping[str, Any]
     bandwidth: Bandwidth
     figures: tuple[Figure, ...]
-    runs: tuple[Run, ...] = field(default=())
+    products: float | None = None
+    runs: tuple[Run, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
 
     def floor(self, figure: Figure) -> float | None:
-        """Seconds that the figure's floor takes at this machine's copy bandwidth."""
-        if figure.floor_bytes is None:
+        """Seconds of the figure's works one after the other, each by its bytes or its operations, whichever is longer.
+
+        Bytes are at this machine's copy bandwidth, operations at its rate of matrix products.
+        """
+        if not figure.floor:
             return None
-        return figure.floor_bytes / self.bandwidth.bytes_per_second
+        return sum(
+            max(
+                work.bytes / self.bandwidth.bytes_per_second,
+                work.flops / self.products if self.products else 0.0,
+            )
+            for work in figure.floor
+        )
 
     def record(self) -> dict[str, Any]:
         """The report as strict JSON data."""
         return {
-            "schema": SCHEMA,
+            "schema": self.schema,
             "settings": asdict(self.settings),
             "environment": dict(self.environment),
             "bandwidth": {
@@ -138,6 +162,8 @@ class Report:
                 "seconds": list(self.bandwidth.seconds),
                 "bytes_per_second": self.bandwidth.bytes_per_second,
             },
+            "product_flops_per_second": self.products,
+            "facts": dict(self.facts),
             "figures": [self._figure_record(figure) for figure in self.figures],
             "runs": [asdict(run) for run in self.runs],
         }
@@ -146,8 +172,11 @@ class Report:
         return {
             "key": figure.key,
             "title": figure.title,
+            "tokens": figure.tokens,
+            "requests": figure.requests,
             "floor_bytes": figure.floor_bytes,
-            "floor_of": figure.floor_of,
+            "floor_flops": sum(work.flops for work in figure.floor),
+            "floor_of": ", ".join(work.of for work in figure.floor),
             "floor_seconds": self.floor(figure),
             "measurements": [m.record() for m in figure.measurements],
         }

@@ -11,7 +11,7 @@ import torch
 
 from dgen.bench.logits import Logits, each_logits, name_of
 from dgen.bench.measure import Bench, Body
-from dgen.bench.report import DGEN, REFERENCE, TRANSFORMERS, Figure
+from dgen.bench.report import DGEN, REFERENCE, TRANSFORMERS, Figure, Work
 from dgen.sampler import SamplerKernels, kernels_for
 
 _TILE_ENTRIES = 1 << 24  # a reference works on tiles of about so many logits
@@ -27,16 +27,16 @@ def row_stats_figures(bench: Bench, kernels: SamplerKernels, *, canvas: int, voc
             f"row_stats.{logits.key}",
             f"row statistics, {logits.title}",
             _bodies(kernels, logits, None),
-            floor_bytes=logits.bytes,
-            floor_of="logits read once",
+            floor=Work("logits read once", logits.bytes),
             skipped=logits.lack,
         )
         yield bench.figure(
             f"row_stats.{logits.key}.softmax_{name_of(probs_dtype)}",
             f"row statistics, {logits.title}, {name_of(probs_dtype)} softmax out",
             _bodies(kernels, logits, probs_dtype),
-            floor_bytes=2 * logits.bytes + logits.entries * probs_dtype.itemsize,
-            floor_of="logits read twice, softmax written",
+            floor=Work(
+                "logits read twice, softmax written", 2 * logits.bytes + logits.entries * probs_dtype.itemsize
+            ),
             skipped=logits.lack,
         )
 

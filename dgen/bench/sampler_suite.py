@@ -15,13 +15,12 @@ from dgen.bench.chain import Chain, chain_figures, product_rate
 from dgen.bench.logits import SOFTCAP, Logits, draw_logits
 from dgen.bench.measure import Bench
 from dgen.bench.peers import Peers
-from dgen.bench.report import Figure
+from dgen.bench.report import Figure, Report, Work
 from dgen.bench.row_stats import reference_need
-from dgen.bench.sampler_report import SamplerReport, SamplerSettings
-from dgen.bench.timer import Progress, Timer
+from dgen.bench.settings import SAMPLER, SamplerSettings
+from dgen.bench.timer import Progress
 from dgen.sampler import SamplerKernels
 
-DEFAULT_REPEATS = {"cpu": 3, "cuda": 50}
 ALL, ONE, NONE = "all", "one", "none"
 
 
@@ -32,14 +31,12 @@ def run_sampler_suite(
     *,
     free_memory: Callable[[torch.device], int],
     progress: Progress,
-) -> SamplerReport:
+) -> Report:
     """Time every combination that `settings` asks for; what memory can't hold is skipped, with the reason."""
     device = torch.device(settings.device)
-    repeats = settings.repeats or DEFAULT_REPEATS[device.type]
-    bench = Bench(Timer(device), repeats, free_memory, progress)
+    bench = Bench.on(device, settings.repeats, free_memory, progress)
     peers = Peers(bench, kernels, settings.compiled, settings.only)
     figures: list[Figure] = []
-    flops: dict[str, float] = {}
     with torch.inference_mode():
         bandwidth = copy_bandwidth(bench)
         products = product_rate(bench)
@@ -55,10 +52,8 @@ def run_sampler_suite(
                             figures += stash_figures(peers, logits, settings.top_ks)
                         del logits
                 chain = Chain(rows=rows, vocab=vocab, hidden=settings.hidden)
-                for figure, operations in chain_figures(bench, kernels, chain, only=settings.only):
-                    figures.append(figure)
-                    flops[figure.key] = operations
-    return SamplerReport(settings, environment, bandwidth, products, tuple(figures), flops)
+                figures += chain_figures(bench, kernels, chain, only=settings.only)
+    return Report(SAMPLER, settings, environment, bandwidth, tuple(figures), products)
 
 
 def row_stats_figures(peers: Peers, logits: Logits) -> Iterator[Figure]:
@@ -78,8 +73,10 @@ def row_stats_figures(peers: Peers, logits: Logits) -> Iterator[Figure]:
             call,
             need=written,
             reference_need=written + reference_need(logits.entries),
-            floor_bytes=logits.bytes * (1 if probs_dtype is None else 2) + written,
-            floor_of="logits read once" if probs_dtype is None else "logits read twice, softmax written",
+            floor=Work(
+                "logits read once" if probs_dtype is None else "logits read twice, softmax written",
+                logits.bytes * (1 if probs_dtype is None else 2) + written,
+            ),
             skipped=logits.lack,
         )
 
@@ -96,8 +93,7 @@ def stash_figures(peers: Peers, logits: Logits, top_ks: tuple[int, ...]) -> Iter
             StashCall(logits, top_k=top_k, rows=rows),
             need=0,
             reference_need=reference_need(entries),
-            floor_bytes=entries * logits.values.dtype.itemsize if rows else None,
-            floor_of="kept logits read once" if rows else "",
+            floor=Work("kept logits read once", entries * logits.values.dtype.itemsize) if rows else None,
             skipped=logits.lack,
         )
 

@@ -8,7 +8,7 @@ import torch
 
 from dgen.bench.logits import TEMPERATURE, Logits, each_logits
 from dgen.bench.measure import Bench, Body
-from dgen.bench.report import DGEN, PLAIN, REFERENCE, Figure
+from dgen.bench.report import DGEN, PLAIN, REFERENCE, Figure, Work
 from dgen.bench.row_stats import reference_need
 from dgen.sampler import SamplerKernels, kernels_for
 
@@ -26,8 +26,7 @@ def stash_figures(bench: Bench, kernels: SamplerKernels, *, canvas: int, vocab: 
             f"stash.{logits.key}.kept",
             f"stash, {logits.title}, {canvas} rows kept, K = {TOP_K}",
             _bodies(kernels, logits, keep=True),
-            floor_bytes=logits.bytes,
-            floor_of="logits read once",
+            floor=Work("logits read once", logits.bytes),
             skipped=logits.lack,
         )
         yield bench.figure(

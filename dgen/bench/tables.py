@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from dgen.bench.compare import Comparison
 from dgen.bench.environment import machine
 from dgen.bench.measure import gigabytes
 from dgen.bench.quantiles import quantile
-from dgen.bench.report import DGEN, Figure, Measurement, Report, Run, by_body, ratio
+from dgen.bench.report import DGEN, Figure, Measurement, Report, ratio
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,19 +20,58 @@ class Table:
     columns: tuple[str, ...]
     rows: tuple[tuple[str, ...], ...]
     words: int = 2
+    optional: tuple[str, ...] = ()
+    """Columns that a narrow terminal goes without, the first first; JSON has them all."""
+
+    def fit(self, width: int) -> Table:
+        """The table for a terminal of so many columns: as few optional columns missing as possible."""
+        table = self
+        for heading in self.optional:
+            if heading in table.columns and table._width() > width:
+                left = table.columns.index(heading)
+                columns, *rows = ((*row[:left], *row[left + 1 :]) for row in (table.columns, *table.rows))
+                table = replace(table, columns=columns, rows=tuple(rows))
+        return table
+
+    def _width(self) -> int:
+        """What it takes at least: words can be wrapped, numbers can't."""
+        numbers = [
+            max(len(row[index]) for row in (self.columns, *self.rows))
+            for index in range(self.words, len(self.columns))
+        ]
+        return self.words * WORDS_WIDTH + sum(numbers) + GAP * len(self.columns)
+
+
+WORDS_WIDTH = 12
+"""Least width of a column of words."""
+GAP = 3
+"""Between two columns."""
 
 
 def headline(report: Report) -> list[str]:
-    """Machine, versions and yardstick, in a few lines."""
-    found, settings = dict(report.environment), report.settings
-    versions = ", ".join(
-        f"{name} {found[name]}" for name in ("torch", "triton", "transformers") if found.get(name)
-    )
+    """Machine, versions, model and yardsticks, in a few lines."""
+    found, settings, facts = dict(report.environment), report.settings, report.facts
+    model = getattr(settings, "model", None)
+    packages = ("torch", "triton", "transformers") if model else ("torch", "triton")
+    versions = ", ".join(f"{name} {found[name]}" for name in packages if found.get(name))
+    lines = [f"{machine(found)} · dgen {found['dgen']}, {versions}, sampler kernels {settings.kernels}"]
+    if model:
+        weights = f", {gigabytes(facts['weight_bytes'])} of weights" if "weight_bytes" in facts else ""
+        lines.append(
+            f"model {model} ({settings.dtype}, {settings.denoiser} denoiser){weights}, "
+            f"canvas {settings.model_canvas}"
+        )
+    if "ready_seconds" in facts:
+        graphs = ", graphs" if facts["captures"] else ""
+        lines.append(
+            f"ready {facts['ready_seconds']:.1f} s after the weights were in memory: "
+            f"denoiser, kernels{graphs}, first step"
+        )
     rate = report.bandwidth.bytes_per_second
-    lines = [
-        f"{machine(found)} · dgen {found['dgen']}, {versions}",
-        f"model {settings.model} ({settings.dtype}, {settings.denoiser} denoiser), sampler kernels {settings.kernels}",
-        f"copy bandwidth {rate / 1e9:.1f} GB/s, read + written; every floor is its bytes at this rate",
+    products = "" if report.products is None else f"; matrix products {report.products / 1e12:.2f} TFLOP/s"
+    lines += [
+        f"copy bandwidth {rate / 1e9:.1f} GB/s, read + written{products}; "
+        "every floor is its bytes or operations at these",
         "x dgen, x floor: how many times as long as dgen and as the floor, by the medians",
     ]
     if not _has_peaks(report):
@@ -42,32 +81,64 @@ def headline(report: Report) -> list[str]:
 
 
 def tables(report: Report, comparison: Comparison | None = None) -> list[Table]:
-    """The figures and the whole runs."""
-    return [_figures(report, comparison), *_runs(report)]
+    """The figures, and after a bench of steps what is no time."""
+    cells = report.facts.get("cells", []) if _has_peaks(report) or _is_split(report) else []
+    return [_figures(report, comparison), *([_cells(cells)] if cells else [])]
+
+
+def _is_split(report: Report) -> bool:
+    """Whether this is a bench of steps, and not the short form, which ends in one table."""
+    return hasattr(report.settings, "batches")
+
+
+def _cells(cells: list[dict[str, object]]) -> Table:
+    columns = ("batch", "prompt", "memory beyond the weights", "experts hit a layer")
+    return Table("Steps: memory and experts", columns, tuple(tuple(_cell(cell)) for cell in cells), words=0)
+
+
+def _cell(cell: dict[str, object]) -> Iterator[str]:
+    beyond, hit = cell["beyond_weights_bytes"], cell["experts_hit"]
+    yield str(cell["batch"])
+    yield str(cell["prompt"])
+    yield "" if beyond is None else gigabytes(float(str(beyond)))
+    yield "" if hit is None else f"{float(str(hit)):.1f} of {cell['num_experts']}"
 
 
 def _figures(report: Report, comparison: Comparison | None) -> Table:
     columns = ["figure", "by", "median", "p10", "p90", "x dgen", "floor", "x floor"]
+    if _has_tokens(report):
+        columns += ["tokens/s", "each"]
     if _has_peaks(report):
         columns.append("peak")
     if comparison is not None:
         columns.append("x old")
     rows = [row for figure in report.figures for row in _figure_rows(report, figure, comparison)]
-    return Table(
-        f"Figures, canvas {report.settings.canvas}, vocabulary {report.settings.vocab}",
-        tuple(columns),
-        tuple(rows),
-    )
+    return Table(_title(report), tuple(columns), tuple(rows), optional=_OPTIONAL)
+
+
+_OPTIONAL = ("p10", "p90", "peak", "each", "x dgen", "floor")
+
+
+def _title(report: Report) -> str:
+    settings = report.settings
+    if hasattr(settings, "canvas"):
+        return f"Figures; the sampler's are of canvas {settings.canvas}, vocabulary {settings.vocab}"
+    return "Figures" if getattr(settings, "model", None) else "The sampler"
 
 
 def _figure_rows(report: Report, figure: Figure, comparison: Comparison | None) -> Iterator[tuple[str, ...]]:
     floor = report.floor(figure)
+    title = f"  {figure.part}" if figure.part else figure.title
     for index, measurement in enumerate(figure.measurements):
-        cells = [figure.title if index == 0 else "", measurement.by, *_spread(measurement)]
+        cells = [title if index == 0 else "", measurement.by, *_spread(measurement)]
         median, times = measurement.median, ratio(figure, measurement.by)
         cells.append("" if times is None or measurement.by == DGEN else f"{times:.2f}")
         cells.append("" if floor is None or index else duration(floor))
-        cells.append(f"{median / floor:.1f}" if floor and median else "")
+        cells.append(f"{median / floor:.2f}" if floor and median else "")
+        if _has_tokens(report):
+            rate = figure.tokens / median if figure.tokens and median else None
+            cells.append("" if rate is None else f"{rate:.0f}")
+            cells.append("" if rate is None or figure.requests < 2 else f"{rate / figure.requests:.0f}")
         if _has_peaks(report):
             cells.append("" if measurement.peak_bytes is None else gigabytes(measurement.peak_bytes))
         if comparison is not None:
@@ -78,48 +149,21 @@ def _figure_rows(report: Report, figure: Figure, comparison: Comparison | None) 
             yield ("", f"  {measurement.skipped}", *[""] * (len(cells) - 2))
 
 
+def _has_tokens(report: Report) -> bool:
+    return any(figure.tokens for figure in report.figures)
+
+
 def _has_peaks(report: Report) -> bool:
     """Whether peaks are each figure's own; on a CPU they are the process's so far, and say little of a figure."""
-    return report.settings.device != "cpu"
+    return bool(report.settings.device != "cpu")
 
 
 def _spread(measurement: Measurement) -> list[str]:
     if not measurement.seconds:
         return ["skipped", "", ""]
+    if len(measurement.seconds) == 1:
+        return [duration(measurement.seconds[0]), "", ""]
     return [duration(quantile(measurement.seconds, fraction)) for fraction in (0.5, 0.1, 0.9)]
-
-
-def _runs(report: Report) -> Iterator[Table]:
-    if not report.runs:
-        return
-    columns = ("prompt", "by", "runs", "steps", "canvases", "tokens", "tokens a step", "prefill", "tokens/s")
-    rows = []
-    prompts = dict.fromkeys(run.prompt for run in report.runs)
-    for prompt in prompts:
-        for index, (by, runs) in enumerate(
-            by_body([run for run in report.runs if run.prompt == prompt]).items()
-        ):
-            rows.append(
-                (f"{prompt} ({runs[0].prompt_tokens} tokens)" if index == 0 else "", by, *_run_cells(runs))
-            )
-    for index, (by, runs) in enumerate(by_body(report.runs).items()):
-        rows.append(("all" if index == 0 else "", by, *_run_cells(runs)))
-    yield Table("Whole runs, from prompt to last token; medians", columns, tuple(rows))
-
-
-def _run_cells(runs: list[Run]) -> list[str]:
-    def median(values: list[float]) -> float:
-        return quantile(values, 0.5)
-
-    return [
-        str(len(runs)),
-        f"{median([run.steps for run in runs]):.0f}",
-        f"{median([run.canvases for run in runs]):.0f}",
-        f"{median([run.tokens for run in runs]):.0f}",
-        f"{median([run.tokens / run.steps for run in runs]):.1f}",
-        duration(median([run.prefill for run in runs])),
-        f"{median([run.tokens / run.total for run in runs]):.0f}",
-    ]
 
 
 def duration(seconds: float) -> str:

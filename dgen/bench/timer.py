@@ -100,6 +100,20 @@ class Timer:
             self._flush = None
             torch.cuda.reset_peak_memory_stats(self.device)
 
+    def reset_reserved(self) -> None:
+        """Begin anew with `peak_reserved`; what runs next must ask the card for memory again, so it isn't timed."""
+        if self._cuda:
+            self._flush = None
+            torch.cuda.empty_cache()
+            torch.cuda.reset_peak_memory_stats(self.device)
+
+    def peak_reserved(self) -> int | None:
+        """The most that torch took from the card since `reset_reserved`, captured graphs' own memory included.
+
+        None on a CPU.
+        """
+        return int(torch.cuda.max_memory_reserved(self.device)) if self._cuda else None
+
     def peak_bytes(self) -> int | None:
         """CUDA: the most that tensors held since `reset_peak`, the model included. CPU: the process's peak so far."""
         if self._cuda:

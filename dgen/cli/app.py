@@ -7,7 +7,8 @@ from typing import Annotated
 import typer
 
 from dgen._version import __version__
-from dgen.cli.bench_sampler import bench_app
+from dgen.cli import bench_generate, bench_sampler, bench_step
+from dgen.cli.bench import bench_app
 from dgen.cli.generate import generate
 from dgen.cli.schema import schema
 
@@ -40,4 +41,7 @@ def _root(
 
 app.command()(generate)
 app.command()(schema)
+bench_app.command("sampler")(bench_sampler.sampler)
+bench_app.command("step")(bench_step.step)
+bench_app.command("generate")(bench_generate.generate)
 app.add_typer(bench_app, name="bench")

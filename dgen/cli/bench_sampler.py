@@ -2,30 +2,36 @@
 
 from __future__ import annotations
 
-import json
-import sys
 from collections.abc import Callable
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from dgen.bench.settings import SAMPLER, SamplerSettings
 from dgen.cli import options
-from dgen.cli.bench import bench_app, draw, is_json, teller, whole
+from dgen.cli.bench_output import (
+    Compare,
+    OutputFormat,
+    is_json,
+    numbers,
+    open_sink,
+    publish,
+    repeats_of,
+    teller,
+    whole,
+)
 from dgen.cli.progress import Progress
-from dgen.cli.sink import Sink, standard_streams, wants_color
+from dgen.cli.sink import Sink
 from dgen.errors import SettingsError
 
 if TYPE_CHECKING:
-    from dgen.bench.sampler_report import SamplerReport, SamplerSettings
-
-__all__ = ["bench_app"]
+    from dgen.bench.report import Report
 
 DTYPES = ("float32", "bfloat16", "float16")
 _DEVICES = ("auto", "cpu", "cuda")
 _MAX_TOPK = 1024
 
 
-@bench_app.command("sampler")
 def sampler(
     rows: Annotated[
         str, typer.Option("--rows", metavar="N,N", help="Rows of logits: one figure for each.")
@@ -47,16 +53,16 @@ def sampler(
         typer.Option(
             "--repeats",
             metavar="N",
-            help="Timed repeats of every figure.  [default: on CUDA 50, on a CPU 3]",
+            help="Timed repeats of every figure.",
+            show_default="on CUDA 50, on a CPU 3",
         ),
     ] = None,
     compiled: Annotated[
         bool | None,
         typer.Option(
             "--compiled/--no-compiled",
-            help="Time torch.compile of the references too; it compiles once for each figure."
-            "  [default: on CUDA]",
-            show_default=False,
+            help="Time torch.compile of the references too; it compiles once for each figure.",
+            show_default="on CUDA",
         ),
     ] = None,
     only: Annotated[
@@ -70,9 +76,8 @@ def sampler(
     device: Annotated[
         str, typer.Option("--device", metavar="NAME", help=f"One of {', '.join(_DEVICES)}.")
     ] = "auto",
-    output_format: Annotated[
-        str, typer.Option("--format", help="table, or json with every sample and the environment.")
-    ] = "table",
+    output_format: OutputFormat = "table",
+    compare: Compare = None,
     quiet: options.Quiet = False,
     verbose: options.Verbose = False,
     debug: options.Debug = False,
@@ -85,38 +90,33 @@ def sampler(
     dgen bench sampler --only bfloat16.softcap.softmax
     dgen bench sampler --rows 4 --vocab 4096 --device cpu --format json > sampler.json
 
-    Row statistics and the stash stand beside their floors (the bytes that they can't avoid to move, at this machine's
-    copy bandwidth), the torch reference and torch.compile of it, in the same run. On CUDA the chain of LM head,
-    row statistics and softmax @ embedding is timed too. No model is loaded.
+    Row statistics and the stash stand beside their floors (the bytes that they
+    can't avoid to move, at this machine's copy bandwidth), the torch reference
+    and torch.compile of it, in the same run. On CUDA the chain of LM head, row
+    statistics and softmax @ embedding is timed too. No model is loaded.
     """
     del debug  # read by main, which handles failures
     as_json = is_json(output_format)
     if device not in _DEVICES:
         raise SettingsError(f"unknown device '{device}' (--device)", hint=f"One of {', '.join(_DEVICES)}.")
     shapes = {
-        "rows": _numbers("rows", rows, low=1, high=2**16),
-        "vocabs": _numbers("vocab", vocab, low=2, high=2**30),
-        "top_ks": _numbers("top-k", top_k, low=0, high=_MAX_TOPK),
+        "rows": numbers("rows", rows, low=1, high=2**16),
+        "vocabs": numbers("vocab", vocab, low=2, high=2**30),
+        "top_ks": numbers("top-k", top_k, low=0, high=_MAX_TOPK),
     }
     width = whole("hidden", hidden, low=16, high=2**16)
-    times = None if repeats is None else whole("repeats", repeats, low=1, high=10_000)
+    times = repeats_of(repeats)
     dtypes = _dtypes(dtype)
-    stdout, stderr = standard_streams()
-    sink = Sink(
-        stdout,
-        stderr,
-        format="json" if as_json else "text",
-        quiet=quiet,
-        verbose=verbose,
-        color=wants_color(sys.stderr),
-    )
-    sink.check()
+    old = None
+    if compare is not None:
+        from dgen.bench.compare import read_report
+
+        old = read_report(compare, schema=SAMPLER, same={"hidden": width})
+    sink = open_sink(as_json=as_json, quiet=quiet, verbose=verbose)
     with Progress(sink) as progress:
         tell = teller(sink, progress)
         tell("importing torch")
         import torch
-
-        from dgen.bench.sampler_report import SamplerSettings
 
         device = ("cuda" if torch.cuda.is_available() else "cpu") if device == "auto" else device
         if device == "cuda" and not torch.cuda.is_available():
@@ -134,14 +134,10 @@ def sampler(
             only=only,
         )
         report = _measure(sink, settings, tell)
-    if as_json:
-        sink.document(json.dumps(report.record(), indent=1, allow_nan=False))
-    else:
-        sink.document(draw(report.headline(), [report.table()]))
-    sink.close()
+    publish(sink, report, as_json=as_json, old=old)
 
 
-def _measure(sink: Sink, settings: SamplerSettings, tell: Callable[[str], None]) -> SamplerReport:
+def _measure(sink: Sink, settings: SamplerSettings, tell: Callable[[str], None]) -> Report:
     import torch
 
     from dgen.bench.environment import environment
@@ -154,12 +150,6 @@ def _measure(sink: Sink, settings: SamplerSettings, tell: Callable[[str], None])
         sink.detail(f"{name}: {value}")
     kernels = kernels_for(settings.kernels, settings.device)
     return run_sampler_suite(settings, kernels, found, free_memory=free_memory, progress=tell)
-
-
-def _numbers(name: str, text: str, *, low: int, high: int) -> tuple[int, ...]:
-    """Comma-separated whole numbers, each once."""
-    parts = [part.strip() for part in text.split(",")]
-    return tuple(dict.fromkeys(whole(name, part, low=low, high=high) for part in parts))
 
 
 def _dtypes(text: str) -> tuple[str, ...]:

@@ -1,12 +1,12 @@
-"""What the tests of the bench share: a bench of one repeat, a tiny subject, and a clock that tells what it is told."""
+"""What the tests of the bench share: a bench of one repeat, a tiny model in an engine, and a clock that is told."""
 
 from __future__ import annotations
 
 import pytest
-from timed import CPU, PLENTY, tiny_subject
+from timed import CPU, PLENTY, tiny_stand
 
 from dgen.bench.measure import Bench
-from dgen.bench.steps import Subject
+from dgen.bench.subject import Stand
 from dgen.bench.timer import Timer
 
 
@@ -17,8 +17,8 @@ def bench() -> Bench:
 
 
 @pytest.fixture
-def subject() -> Subject:
-    return tiny_subject()
+def stand() -> Stand:
+    return tiny_stand()
 
 
 @pytest.fixture

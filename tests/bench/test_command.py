@@ -11,7 +11,7 @@ from tiny import edit_json, tiny_checkpoint
 
 from dgen.bench import suite
 from dgen.bench.bandwidth import copy_bandwidth
-from dgen.bench.report import SCHEMA
+from dgen.bench.settings import SHORT
 from dgen.cli.main import run
 
 SMALL = ("--canvas", "8", "--vocab", "512", "--repeats", "2", "--device", "cpu")
@@ -28,6 +28,7 @@ def checkpoint(tmp_path_factory):
 def dgen_bench(capfd, monkeypatch, checkpoint):
     """Run `dgen bench` on a tiny checkpoint and return (exit code, stdout, stderr)."""
     monkeypatch.setattr(suite, "copy_bandwidth", partial(copy_bandwidth, copy_bytes=1 << 22))
+    monkeypatch.setattr(suite, "product_rate", lambda bench: 1e10)
 
     def call(*argv, sizes=SMALL, model=None):
         code = run(["bench", *sizes, "--model", model or checkpoint, *argv])
@@ -40,7 +41,7 @@ def test_json_has_samples_floors_peers_runs_and_environment(dgen_bench):
     code, out, _ = dgen_bench("--format", "json")
     assert code == 0
     found = json.loads(out)
-    assert found["schema"] == SCHEMA
+    assert found["schema"] == SHORT
     assert (found["settings"]["canvas"], found["settings"]["vocab"]) == (8, 512)
     assert found["settings"]["model_canvas"] == 8
     assert {"cpu", "threads", "torch", "transformers", "python", "dgen", "date", "commit"} <= set(
@@ -53,17 +54,23 @@ def test_json_has_samples_floors_peers_runs_and_environment(dgen_bench):
         "row_stats.float32.softmax_float32",
         "stash.float32.kept",
         "stash.float32.none",
-        "step",
+        "prefill.p8",
+        "step.b1.p8",
+        "commit.b1.p8",
+        *(f"generate.b1.p8{part}" for part in ("", ".prefill", ".step", ".commit")),
     ]
     for key, figure in figures.items():
         for measurement in figure["measurements"]:
-            assert len(measurement["seconds"]) == (2 * 3 if key == "step" else 2)
+            single = measurement["by"] == "transformers" and key in ("prefill.p8", "commit.b1.p8")
+            assert len(measurement["seconds"]) == (1 if single else 2)
             assert measurement["p10"] <= measurement["median"] <= measurement["p90"]
     assert figures["row_stats.float32"]["floor_seconds"] == pytest.approx(
         8 * 512 * 4 / found["bandwidth"]["bytes_per_second"]
     )
-    assert len(found["runs"]) == 12
-    assert all(r["steps"] > 0 and r["denoise"] > 0 for r in found["runs"])
+    assert figures["generate.b1.p8"]["tokens"] == 16
+    assert len(found["runs"]) == 4
+    assert all(r["steps"] == 16 and r["denoise"] > 0 for r in found["runs"])
+    assert found["facts"]["ready_seconds"] > 0
     assert found["compare"] is None
 
 
@@ -72,8 +79,11 @@ def test_the_table_is_plain_when_piped_and_progress_goes_to_stderr(dgen_bench):
     assert code == 0
     assert "\x1b" not in out + err
     assert re.search(r"row statistics, float32 logits +dgen +\d", out)
-    assert re.search(r"denoising step, canvas 8, vocabulary 480 +dgen +\d", out)
-    assert "copy bandwidth" in out.splitlines()[2]
+    assert re.search(r"step, batch 1, prompt 8 +dgen +\d", out)
+    assert re.search(r"generate 16 tokens, 8 steps a canvas, batch 1, prompt 8 +dgen +\d", out)
+    assert "copy bandwidth" in out.splitlines()[3]
+    assert len(re.findall(r"^ figure ", out, re.MULTILINE)) == 1  # one table
+    assert "memory and experts" not in out
     lines = err.splitlines()
     assert "row statistics, float32 logits" in lines
     assert len(lines) == len(set(lines))
@@ -93,7 +103,9 @@ def test_an_older_run_adds_ratios(dgen_bench, tmp_path):
     code, out, _ = dgen_bench("--compare", old, "--format", "json")
     compared = json.loads(out)["compare"]
     assert compared["path"] == str(old)
-    assert {"row_stats.float32", "stash.float32.kept", "step"} <= {r["key"] for r in compared["ratios"]}
+    assert {"row_stats.float32", "stash.float32.kept", "step.b1.p8", "generate.b1.p8"} <= {
+        r["key"] for r in compared["ratios"]
+    }
 
 
 def test_an_older_run_of_another_canvas_is_refused_before_anything_is_timed(dgen_bench, tmp_path):
@@ -117,6 +129,7 @@ def test_an_older_run_of_another_canvas_is_refused_before_anything_is_timed(dgen
         (("--device", "abacus"), "unknown device 'abacus'"),
         (("nothing",), "no such command 'nothing'"),
         (("--vocabulary", "9"), "no such option: --vocabulary"),
+        (("--arch", "tiny"), "--arch and --model are both given"),
     ],
 )
 def test_a_mistake_is_told_in_one_line_with_a_hint(dgen_bench, argv, message):
@@ -137,7 +150,14 @@ def test_settings_of_requests_in_the_environment_do_not_change_what_is_timed(dge
     monkeypatch.setenv("DGEN_STEPS", "1")
     monkeypatch.setenv("DGEN_KERNEL", "torch")
     found = json.loads(dgen_bench("--format", "json", "-q")[1])
-    assert max(r["steps"] for r in found["runs"]) == 3
+    assert {r["steps"] for r in found["runs"]} == {16}
+
+
+def test_an_architecture_can_be_timed_in_the_short_form_too(capfd, monkeypatch):
+    monkeypatch.setattr(suite, "copy_bandwidth", partial(copy_bandwidth, copy_bytes=1 << 22))
+    code = run(["bench", *SMALL, "--repeats", "1", "--arch", "tiny", "--format", "json", "-q"])
+    found = json.loads(capfd.readouterr().out)
+    assert (code, found["settings"]["model"], found["settings"]["model_canvas"]) == (0, "arch tiny", 32)
 
 
 def test_help_opens_with_examples(capfd):

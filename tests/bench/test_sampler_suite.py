@@ -17,8 +17,9 @@ from dgen.bench.logits import draw_logits
 from dgen.bench.measure import Bench
 from dgen.bench.peers import COMPILED, Peers
 from dgen.bench.report import DGEN
-from dgen.bench.sampler_report import SCHEMA, SamplerReport, SamplerSettings
 from dgen.bench.sampler_suite import ALL, NONE, ONE, StashCall, row_stats_figures, stash_figures
+from dgen.bench.settings import SAMPLER
+from dgen.bench.timer import Timer
 from dgen.cli.main import run
 from dgen.sampler import kernels_for
 
@@ -49,7 +50,7 @@ def test_json_has_every_combination_beside_its_floor(bench_sampler):
     )
     assert code == 0
     found = json.loads(out)
-    assert found["schema"] == SCHEMA
+    assert found["schema"] == SAMPLER
     keys = [figure["key"] for figure in found["figures"]]
     assert len(keys) == len(set(keys)) == 2 * (2 * 4 + 2 * 4)
     assert {"row_stats.4x512.bfloat16.softcap.softmax", "stash.2x512.float32.k5.one"} <= set(keys)
@@ -128,7 +129,7 @@ def test_what_cannot_be_compiled_is_skipped_in_its_own_words(bench, monkeypatch)
     monkeypatch.setattr(torch, "compile", lambda function, **_: refuse)
     (figure,) = Peers(bench, TORCH, True, "softmax").figure(
         "softmax", "t", lambda k: k.row_stats(torch.zeros(1, 4), torch.ones(1), 1, 0, None),
-        need=0, reference_need=0, floor_bytes=None, floor_of="",
+        need=0, reference_need=0, floor=None,
     )  # fmt: skip
     assert figure.of(DGEN).seconds
     assert figure.of(COMPILED).skipped == "failed: RuntimeError: no compiler here"
@@ -142,7 +143,7 @@ def test_what_is_compiled_stands_beside_the_others(bench, monkeypatch):
 
 
 def test_logits_that_memory_cannot_hold_are_skipped_by_name():
-    poor = Bench(sampler_suite.Timer(CPU), 1, lambda _: 10**3, lambda _: None)
+    poor = Bench(Timer(CPU), 1, lambda _: 10**3, lambda _: None)
     for figure in row_stats_figures(Peers(poor, TORCH, True), logits(poor)):
         assert all("memory" in m.skipped for m in figure.measurements)
 
@@ -154,11 +155,12 @@ def test_a_chain_counts_its_operations_and_bytes(bench):
     assert list(chain_figures(bench, TORCH, chain)) == []  # there is no card
 
 
-def test_a_floor_is_of_bytes_or_of_operations_whichever_is_longer(bench):
-    peers = Peers(bench, TORCH, compiled=False)
-    first, second = row_stats_figures(peers, logits(bench))
-    settings = SamplerSettings((4,), (512,), ("float32",), (5,), 16, False, 1, "cpu", "torch")
-    bandwidth = copy_bandwidth(bench, copy_bytes=1 << 22)
-    report = SamplerReport(settings, {}, bandwidth, 1e12, (first, second), {second.key: 5e12})
-    assert report.floor(first) == pytest.approx(first.floor_bytes / bandwidth.bytes_per_second)
-    assert report.floor(second) == 5.0
+def test_an_older_run_adds_ratios_and_one_of_another_width_is_refused(bench_sampler, tmp_path):
+    old = tmp_path / "old.json"
+    old.write_text(bench_sampler("--top-k", "3", "--dtype", "float32", "--format", "json", "-q")[1])
+    code, out, _ = bench_sampler("--top-k", "3", "--dtype", "float32", "--compare", str(old))
+    assert code == 0
+    assert "x old" in out
+    code, _, err = bench_sampler("--hidden", "32", "--compare", str(old))
+    assert code == 2
+    assert "was measured with --hidden 16, this run has 32" in err
