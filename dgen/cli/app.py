@@ -8,6 +8,8 @@ import typer
 
 from dgen._version import __version__
 from dgen.cli.bench_sampler import bench_app
+from dgen.cli.config import config
+from dgen.cli.doctor import doctor
 from dgen.cli.generate import generate
 from dgen.cli.schema import schema
 
@@ -40,4 +42,6 @@ def _root(
 
 app.command()(generate)
 app.command()(schema)
+app.command()(config)
+app.command()(doctor)
 app.add_typer(bench_app, name="bench")
