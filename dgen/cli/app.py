@@ -12,6 +12,7 @@ from dgen.cli.config import config
 from dgen.cli.doctor import doctor
 from dgen.cli.generate import generate
 from dgen.cli.schema import schema
+from dgen.cli.trace import trace_app
 
 app = typer.Typer(
     name="dgen",
@@ -45,3 +46,4 @@ app.command()(schema)
 app.command()(config)
 app.command()(doctor)
 app.add_typer(bench_app, name="bench")
+app.add_typer(trace_app, name="trace")

@@ -78,8 +78,8 @@ class Watch:
         self, sink: Sink, *, draft: str = "auto", slow: str | None = None, trace: str | None = None
     ) -> None:
         self._sink = sink
-        self._hold = _seconds(slow)
-        self._place = _place(draft, sink)
+        self._hold = parse_seconds(slow)
+        self._place = place_of(draft, sink)
         if self._hold and self._place is None:
             if draft == "off":
                 raise SettingsError(
@@ -126,7 +126,7 @@ class Watch:
         if isinstance(item, Piece):
             if self._canvas is not None and item.text:
                 self._canvas.hide()
-                if text := self._on_screen(item):
+                if text := on_screen(item, self._sink):
                     self._canvas.wrote(text)
             return
         if self._writer is not None and self.failure is None:
@@ -151,14 +151,6 @@ class Watch:
             with self._guard():
                 self._file.close()
 
-    def _on_screen(self, piece: Piece) -> str:
-        """What of the piece lands on the canvas's screen."""
-        if not self._sink.is_text:
-            return ""
-        if piece.channel == "answer":
-            return piece.text if _may_share_screen(sys.stdout) else ""
-        return "" if self._sink.quiet else piece.text
-
     @contextmanager
     def _guard(self) -> Iterator[None]:
         try:
@@ -171,6 +163,15 @@ class Watch:
             )
 
 
+def on_screen(piece: Piece, sink: Sink) -> str:
+    """What of the piece lands, by this sink, on the canvas's screen."""
+    if not sink.is_text:
+        return ""
+    if piece.channel == "answer":
+        return piece.text if _may_share_screen(sys.stdout) else ""
+    return "" if sink.quiet else piece.text
+
+
 def canvas_on(
     place: Place,
     vocabulary: Vocabulary,
@@ -179,7 +180,7 @@ def canvas_on(
     hold_seconds: float = 0.0,
     is_over: Callable[[], bool] = lambda: False,
 ) -> LiveCanvas:
-    """The live canvas at a place that `_place` chose."""
+    """The live canvas at a place that `place_of` chose."""
     from dgen.output.live.canvas import LiveCanvas
 
     return LiveCanvas(
@@ -187,7 +188,7 @@ def canvas_on(
     )
 
 
-def _place(draft: str, sink: Sink) -> Place | None:
+def place_of(draft: str, sink: Sink) -> Place | None:
     """Where the canvas is shown; None for nowhere."""
     if draft not in DRAFTS:
         raise SettingsError(
@@ -202,7 +203,8 @@ def _place(draft: str, sink: Sink) -> Place | None:
     return Lines(sys.stderr) if draft == "on" else None
 
 
-def _seconds(value: str | None) -> float:
+def parse_seconds(value: str | None) -> float:
+    """The value of --slow; SettingsError for one that is none."""
     if value is None:
         return 0.0
     try:

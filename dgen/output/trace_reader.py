@@ -48,6 +48,11 @@ class TraceVocabulary:
         else:
             raise ValueError(f"a name of token {token_id}")
 
+    def names(self) -> dict[int, Any]:
+        """Each entry, as `names` of a trace has it."""
+        special: dict[int, Any] = {token_id: {"special": name} for token_id, name in self._special.items()}
+        return {**{token_id: _text_or_bytes(piece) for token_id, piece in self._pieces.items()}, **special}
+
     def piece(self, token_id: int) -> bytes:
         """The bytes that the token adds to text."""
         return self._pieces.get(token_id, b"")
@@ -60,6 +65,13 @@ class TraceVocabulary:
     def is_special(self, token_id: int) -> bool:
         """Whether the token adds nothing to text."""
         return token_id in self._special
+
+
+def _text_or_bytes(piece: bytes) -> str | list[int]:
+    try:
+        return piece.decode()
+    except UnicodeDecodeError:
+        return list(piece)
 
 
 @dataclass(frozen=True, slots=True)

@@ -120,11 +120,9 @@ class LiveCanvas:
 
 
 def _window(rows: list[Row], room: int) -> tuple[list[Row], int]:
-    """As many rows as there is room for, from the one before the first that is not settled; and its number."""
+    """As many rows as there is room for, from the one before the first that is not accepted; and its number."""
     if len(rows) <= room:
         return rows, 0
-    unsettled = (
-        number for number, row in enumerate(rows) if any(style != Style.ACCEPTED for _, style in row)
-    )
-    first = min(max(0, next(unsettled, 0) - 1), len(rows) - room)
+    unsettled = (number for number, row in enumerate(rows) if any(style > Style.NEW for _, style in row))
+    first = min(max(0, next(unsettled, len(rows)) - 1), len(rows) - room)
     return rows[first : first + room], first
