@@ -56,6 +56,7 @@ class LiveCanvas:
     ) -> None:
         self._place = place
         self._texts = Texts(vocabulary)
+        self._is_special = vocabulary.is_special
         self._max_steps = max_steps
         self._hold = hold_seconds
         self._is_over = is_over
@@ -111,7 +112,12 @@ class LiveCanvas:
             f"T {event.temperature:.2f}",
         ]
         if seconds > 0:
-            parts.append(f"{(self._emitted + accepted) / seconds:.0f} tokens/s")
+            # Behind the end of a text, positions are accepted that will not be emitted.
+            text = sum(
+                now and not self._is_special(token_id)
+                for now, token_id in zip(event.accepted, event.draft, strict=True)
+            )
+            parts.append(f"{(self._emitted + text) / seconds:.0f} tokens/s")
         return parts
 
     def _wait(self, until: float) -> None:

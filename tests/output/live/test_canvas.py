@@ -61,7 +61,7 @@ def test_the_status_tells_canvas_step_acceptance_entropy_temperature_and_rate():
     live.see(Prefilled(0, 0, 2))
     clock.now += 2.0
     live.see(steps()[1])
-    assert place.frames[0][1] == ("canvas 1, step 2/4 · 8/21 accepted · entropy 1.238 · T 0.70 · 4 tokens/s")
+    assert place.frames[0][1] == ("canvas 1, step 2/4 · 8/21 accepted · entropy 1.238 · T 0.70 · 3 tokens/s")
 
 
 def test_newly_accepted_is_what_the_last_frame_did_not_show_as_accepted():
