@@ -46,5 +46,9 @@ class NumericalError(DgenError):
     """The model returned logits that define no distribution (NaN, or no finite entry)."""
 
 
+class MemoryLimitError(DgenError):
+    """Memory ran out while a request was running; fewer requests at a time may help."""
+
+
 class OutputError(DgenError):
     """Output can't be written."""

@@ -54,6 +54,7 @@ class ScriptedDenoiser:
     device: torch.device = field(default_factory=lambda: torch.device("cpu"))
     softcap: float | None = None
     probs_dtype: torch.dtype | None = torch.float32
+    capturable: bool = False
     calls: list[Call] = field(default_factory=list)
     prefilled: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     committed: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
@@ -65,9 +66,9 @@ class ScriptedDenoiser:
         self.held[slot] = [tuple(ids.tolist()), 0, 0]
         self.prefilled.append((slot, tuple(ids.tolist())))
 
-    def denoise(self, slots: Sequence[int], canvas: torch.Tensor) -> torch.Tensor:
+    def denoise(self, slots: torch.Tensor, canvas: torch.Tensor) -> torch.Tensor:
         rows = []
-        for slot, ids in zip(slots, canvas, strict=True):
+        for slot, ids in zip(slots.tolist(), canvas, strict=True):
             prompt, index, step = self.held[slot]
             call = Call(prompt, index, step, tuple(ids.tolist()))
             self.calls.append(call)
@@ -77,15 +78,16 @@ class ScriptedDenoiser:
 
     def condition(self, slots, logits, temps, probs, pinned) -> None:
         assert logits.shape == (len(slots) * self.canvas_len, self.vocab_size)
-        for j, slot in enumerate(slots):
+        for j, slot in enumerate(slots.tolist()):
             self.conditioned.append(
                 (slot, probs.view(len(slots), self.canvas_len, -1)[j].clone(), pinned[j].clone())
             )
 
-    def commit(self, slot: int, ids: torch.Tensor) -> None:
-        self.committed.append((slot, tuple(ids.tolist())))
-        self.held[slot][1] += 1
-        self.held[slot][2] = 0
+    def commit(self, slots: torch.Tensor, ids: torch.Tensor) -> None:
+        for slot, canvas in zip(slots.tolist(), ids.tolist(), strict=True):
+            self.committed.append((slot, tuple(canvas)))
+            self.held[slot][1] += 1
+            self.held[slot][2] = 0
 
     def release(self, slot: int) -> None:
         self.held.pop(slot, None)

@@ -6,7 +6,7 @@ way a mark is taken just before and just after each causal pass.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -42,6 +42,7 @@ class ClockedDenoiser:
         self.max_context = denoiser.max_context
         self.softcap = denoiser.softcap
         self.probs_dtype = denoiser.probs_dtype
+        self.capturable = False  # a captured pass could not be counted
         self.condition = denoiser.condition
         self.release = denoiser.release
 
@@ -51,15 +52,15 @@ class ClockedDenoiser:
         self._denoiser.prefill(slot, ids)
         self.passes.causal.append((start, self._timer.mark()))
 
-    def denoise(self, slots: Sequence[int], canvas: torch.Tensor) -> torch.Tensor:
+    def denoise(self, slots: torch.Tensor, canvas: torch.Tensor) -> torch.Tensor:
         """See `Denoiser.denoise`."""
         self.passes.denoising += 1
         return self._denoiser.denoise(slots, canvas)
 
-    def commit(self, slot: int, ids: torch.Tensor) -> None:
+    def commit(self, slots: torch.Tensor, ids: torch.Tensor) -> None:
         """See `Denoiser.commit`."""
         start = self._timer.mark()
-        self._denoiser.commit(slot, ids)
+        self._denoiser.commit(slots, ids)
         self.passes.causal.append((start, self._timer.mark()))
 
 

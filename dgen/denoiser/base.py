@@ -7,14 +7,13 @@ reads the attributes below and otherwise can't tell which body it has.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Protocol
 
 import torch
 
 
 class Denoiser(Protocol):
-    """Slots of KV and self-conditioning behind four verbs; all ids are int64 on `device`."""
+    """Slots of KV and self-conditioning behind five verbs; ids and slots are int64 on `device`."""
 
     name: str
     device: torch.device
@@ -26,16 +25,19 @@ class Denoiser(Protocol):
     """Cap which the sampler still has to apply to the logits of `denoise`; None: they are capped already."""
     probs_dtype: torch.dtype | None
     """dtype of the softmax that `condition` wants from the sampler; None: it derives its own from the logits."""
+    capturable: bool
+    """Whether `denoise` and `condition` read nothing back, so that a CUDA graph may hold them. The slot `num_slots`
+    is then a spare one without a prefix, which pads a batch."""
 
     def prefill(self, slot: int, ids: torch.Tensor) -> None:
         """Causal pass over a prompt [n] that writes the slot's KV; the slot must be released or fresh."""
 
-    def denoise(self, slots: Sequence[int], canvas: torch.Tensor) -> torch.Tensor:
-        """One bidirectional pass over `canvas` [m, canvas_len] of the given slots -> logits [m * canvas_len, vocab]."""
+    def denoise(self, slots: torch.Tensor, canvas: torch.Tensor) -> torch.Tensor:
+        """One bidirectional pass over `canvas` [m, canvas_len] of `slots` [m] -> logits [m * canvas_len, vocab]."""
 
     def condition(
         self,
-        slots: Sequence[int],
+        slots: torch.Tensor,
         logits: torch.Tensor,
         temps: torch.Tensor,
         probs: torch.Tensor | None,
@@ -47,8 +49,8 @@ class Denoiser(Protocol):
         [m], probs in `probs_dtype` or None, pinned bool [m, canvas_len]: those rows are zero.
         """
 
-    def commit(self, slot: int, ids: torch.Tensor) -> None:
-        """Causal pass over a converged canvas [canvas_len] that appends its KV; drops the self-conditioning."""
+    def commit(self, slots: torch.Tensor, ids: torch.Tensor) -> None:
+        """Causal pass over converged canvases [m, canvas_len] that appends their KV; drops the self-conditioning."""
 
     def release(self, slot: int) -> None:
         """Forget everything that the slot holds; harmless on a fresh slot."""

@@ -9,7 +9,6 @@ pre-hook on the self-conditioning module: it hands in the stored soft embedding 
 from __future__ import annotations
 
 import inspect
-from collections.abc import Sequence
 from typing import Any
 
 import torch
@@ -24,20 +23,23 @@ class ReferenceDenoiser:
     Args:
         model: transformers' model in eval mode; its weights are used in place.
         num_slots: how many requests may hold KV at once.
+        max_context: most positions of a request; None for as many as the model has.
     """
 
     name = "reference"
     softcap: float | None = None
     probs_dtype: torch.dtype | None = None
+    capturable = False
 
-    def __init__(self, model: Any, *, num_slots: int = 1) -> None:
+    def __init__(self, model: Any, *, num_slots: int = 1, max_context: int | None = None) -> None:
         self.model = model
         self.device = model.device
         text_config = model.config.get_text_config()
         self.vocab_size = text_config.vocab_size
         self.canvas_len = model.config.canvas_length
         self.num_slots = num_slots
-        self.max_context = text_config.max_position_embeddings
+        most = text_config.max_position_embeddings
+        self.max_context = most if max_context is None else min(most, max_context)
         self._text_config = text_config
         self._caches: list[Any] = [None] * num_slots
         self._lengths = [0] * num_slots
@@ -65,10 +67,11 @@ class ReferenceDenoiser:
             self._encode(slot, chunk)
 
     @torch.inference_mode()
-    def commit(self, slot: int, ids: torch.Tensor) -> None:
+    def commit(self, slots: torch.Tensor, ids: torch.Tensor) -> None:
         """See `Denoiser.commit`."""
-        self._soft[slot] = None
-        self._encode(slot, ids)
+        for slot, canvas in zip(slots.tolist(), ids, strict=True):
+            self._soft[slot] = None
+            self._encode(slot, canvas)
 
     def release(self, slot: int) -> None:
         """See `Denoiser.release`."""
@@ -92,9 +95,9 @@ class ReferenceDenoiser:
         self._lengths[slot] = end
 
     @torch.inference_mode()
-    def denoise(self, slots: Sequence[int], canvas: torch.Tensor) -> torch.Tensor:
+    def denoise(self, slots: torch.Tensor, canvas: torch.Tensor) -> torch.Tensor:
         """See `Denoiser.denoise`; fp32 logits, softcapped."""
-        rows = [self._denoise_one(slot, ids) for slot, ids in zip(slots, canvas, strict=True)]
+        rows = [self._denoise_one(slot, ids) for slot, ids in zip(slots.tolist(), canvas, strict=True)]
         return rows[0] if len(rows) == 1 else torch.cat(rows)
 
     def _denoise_one(self, slot: int, ids: torch.Tensor) -> torch.Tensor:
@@ -116,7 +119,7 @@ class ReferenceDenoiser:
     @torch.inference_mode()
     def condition(
         self,
-        slots: Sequence[int],
+        slots: torch.Tensor,
         logits: torch.Tensor,
         temps: torch.Tensor,
         probs: torch.Tensor | None,
@@ -128,7 +131,7 @@ class ReferenceDenoiser:
         weight = embedding.weight
         per_slot = logits.view(len(slots), self.canvas_len, -1)
         # Near T = 0 the division would overflow: there the clamped T divides differences from the row's maximum.
-        for slot, row_logits, temp, row_pinned in zip(slots, per_slot, temps, pinned, strict=True):
+        for slot, row_logits, temp, row_pinned in zip(slots.tolist(), per_slot, temps, pinned, strict=True):
             if temp >= 1e-10:
                 scaled = row_logits / temp
             else:

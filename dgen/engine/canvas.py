@@ -16,7 +16,8 @@ from dgen.sampler.noise import Purpose
 class CanvasState:
     """Tensors of `num_slots` requests on one device.
 
-    Shapes: canvases are int64 [slots, canvas_len], masks bool [slots, canvas_len], per-request numbers [slots].
+    Shapes: canvases are int64 [slots, canvas_len], masks bool [slots, canvas_len], per-request numbers [slots]. A
+    spare row behind the last slot, which no request ever has, pads a batch.
     """
 
     def __init__(
@@ -31,19 +32,20 @@ class CanvasState:
         self.canvas_len = canvas_len
         self.vocab_size = vocab_size
         self.device = device
+        num_rows = num_slots + 1
 
         def per_slot(dtype: torch.dtype) -> torch.Tensor:
-            return torch.zeros(num_slots, dtype=dtype, device=device)
+            return torch.zeros(num_rows, dtype=dtype, device=device)
 
         def per_position(dtype: torch.dtype) -> torch.Tensor:
-            return torch.zeros(num_slots, canvas_len, dtype=dtype, device=device)
+            return torch.zeros(num_rows, canvas_len, dtype=dtype, device=device)
 
         self.ids = per_position(torch.int64)
         self.argmax = per_position(torch.int64)
         self.pinned = per_position(torch.bool)
         self.pin_ids = per_position(torch.int64)
         # Argmax canvases of the steps before, newest first; deepened when a request's stability asks for more.
-        self.history = torch.zeros(num_slots, 1, canvas_len, dtype=torch.int64, device=device)
+        self.history = torch.zeros(num_rows, 1, canvas_len, dtype=torch.int64, device=device)
         self.seen = per_slot(torch.int64)
         self.step = per_slot(torch.int64)
         self.canvas = per_slot(torch.int64)
@@ -55,7 +57,9 @@ class CanvasState:
         self.stability = per_slot(torch.int64)
         self.confidence = per_slot(torch.float32)
         self.top_k = per_slot(torch.int64)
-        self.top_p = torch.ones(num_slots, dtype=torch.float32, device=device)
+        self.top_p = torch.ones(num_rows, dtype=torch.float32, device=device)
+        self.steps.fill_(1)  # a spare row divides by it
+        self.t_min.fill_(1.0)
 
     def admit(self, slot: int, request: Request) -> None:
         """Fill the slot's row from a request and start its first canvas."""

@@ -8,7 +8,6 @@ strings are text, hence not the engine's) and `interrupt` at any time; both act 
 from __future__ import annotations
 
 from collections.abc import Generator, Iterable, Iterator, Sequence
-from dataclasses import dataclass, field
 
 import torch
 
@@ -26,31 +25,14 @@ from dgen.engine.events import (
     FinishReason,
     Prefilled,
 )
+from dgen.engine.job import Job, cut, out_of_memory, sort_out
 from dgen.engine.limits import check_request
 from dgen.engine.request import Request
 from dgen.engine.stash import Converging, RowLogprobs, stash_logprobs
-from dgen.engine.step import StepResult, StepView, denoising_step, read_back
-from dgen.errors import DgenError, NumericalError, UsageError
+from dgen.engine.step import StepResult, read_back
+from dgen.engine.steps import Steps, Tell
+from dgen.errors import DgenError, MemoryLimitError, UsageError
 from dgen.sampler import SamplerKernels
-
-
-@dataclass(slots=True)
-class _Job:
-    """A running request and what it has reached."""
-
-    index: int
-    request: Request
-    slot: int
-    canvas: int = 0
-    step: int = 0
-    tokens: list[Emitted] = field(default_factory=list)
-    steps: list[int] = field(default_factory=list)
-    converged_by: list[ConvergedBy] = field(default_factory=list)
-
-    def pinned(self, canvas_len: int) -> frozenset[int]:
-        """Positions of the current canvas that hold a pin."""
-        first = self.canvas * canvas_len
-        return frozenset(p - first for p in self.request.pins if first <= p < first + canvas_len)
 
 
 class Engine:
@@ -59,17 +41,32 @@ class Engine:
     Args:
         denoiser: turns canvases into logits; the engine owns its slots while `run` is active.
         kernels: the sampler's implementation.
+        graphs: whether steps are captured as CUDA graphs, where the denoiser allows it.
+
+    Attributes:
+        max_running: at most this many requests run at a time; a lower value lets running ones end.
     """
 
-    def __init__(self, denoiser: Denoiser, kernels: SamplerKernels) -> None:
+    def __init__(self, denoiser: Denoiser, kernels: SamplerKernels, *, graphs: bool = True) -> None:
         self.denoiser = denoiser
+        self.max_running = denoiser.num_slots
         self._kernels = kernels
         self._state = CanvasState(
             denoiser.num_slots, denoiser.canvas_len, denoiser.vocab_size, denoiser.device, kernels
         )
+        self._steps = Steps(self._state, denoiser, kernels, graphs=graphs)
+        self._launched: tuple[list[Job], StepResult] | None = None
         self._stops: dict[int, int] = {}
         self._interrupted = False
         self._active = False
+
+    def prepare(self, tell: Tell | None = None) -> None:
+        """Compile and capture what a step needs, so that the first one is as fast as the others.
+
+        Args:
+            tell: called with a line about each thing that was captured or could not be, and why.
+        """
+        self._steps.prepare(tell)
 
     def check(self, request: Request) -> None:
         """Refuse a request that can't be run, before any work; errors as in `check_request`."""
@@ -107,11 +104,16 @@ class Engine:
         self._stops.clear()
         waiting = iter(enumerate(requests))
         free = list(range(self.denoiser.num_slots))[::-1]
-        running: dict[int, _Job] = {}
+        running: dict[int, Job] = {}
         try:
             while True:
-                while free and not self._interrupted and (next_one := next(waiting, None)) is not None:
-                    job = _Job(*next_one, slot=free.pop())
+                while (
+                    free
+                    and not self._interrupted
+                    and len(running) < max(self.max_running, 1)
+                    and (next_one := next(waiting, None)) is not None
+                ):
+                    job = Job(*next_one, slot=free.pop())
                     running[job.slot] = job
                     yield from self._admit(job, running, free)
                 if not running:
@@ -124,10 +126,11 @@ class Engine:
         finally:
             for slot in running:
                 self.denoiser.release(slot)
+            self._launched = None
             self._active = False
             self._interrupted = False  # here, so that an interrupt before the first step is not lost
 
-    def _admit(self, job: _Job, running: dict[int, _Job], free: list[int]) -> Iterator[Event]:
+    def _admit(self, job: Job, running: dict[int, Job], free: list[int]) -> Iterator[Event]:
         try:
             self.check(job.request)
             self.denoiser.prefill(
@@ -137,27 +140,33 @@ class Engine:
             yield self._finish(job, "error", running, free, error)
             return
         except torch.OutOfMemoryError as full:
-            yield self._finish(job, "error", running, free, _out_of_memory(full, "reading the prompt"))
+            yield self._finish(job, "error", running, free, out_of_memory(full, "reading the prompt"))
             return
         self._state.admit(job.slot, job.request)
         yield Prefilled(job.index, job.slot, len(job.request.prompt_ids))
 
-    def _step(self, running: dict[int, _Job], free: list[int]) -> Iterator[Event]:
-        jobs = list(running.values())
+    def _launch(self, jobs: list[Job]) -> tuple[list[Job], StepResult]:
         filtered = any(job.request.top_k > 0 or job.request.top_p < 1 for job in jobs)
-        slots = [job.slot for job in jobs]
+        return jobs, self._steps.run([job.slot for job in jobs], filtered=filtered)
+
+    def _step(self, running: dict[int, Job], free: list[int]) -> Iterator[Event]:
+        # Kept for the handler: a launch may fail before it has an outcome.
+        jobs = list(running.values())
         try:
-            result = denoising_step(self._state, self.denoiser, self._kernels, slots, filtered=filtered)
+            launched, self._launched = self._launched, None
+            jobs, result = launched or self._launch(jobs)
             seen = read_back(result)
-            going_on, converging, failed = _sort_out(jobs, seen)
-            # Before anything is yielded: a consumer may take its time, and the card need not wait for it.
-            self._condition(result, jobs, going_on)
-            cuts = {row: _cut(jobs[row], seen[row].argmax) for row in converging}
+            going_on, converging, failed = sort_out(jobs, seen)
+            if self._steps.ahead and len(going_on) == len(jobs):
+                # Nothing of this result is needed any more: the card goes on while the consumer looks at the step.
+                self._launched = self._launch(jobs)
+            cuts = {row: cut(jobs[row], seen[row].argmax) for row in converging}
             logprobs = self._logprobs(result, jobs, cuts)
         except torch.OutOfMemoryError as full:
             for job in jobs:
-                yield self._finish(job, "error", running, free, _out_of_memory(full, "a denoising step"))
+                yield self._finish(job, "error", running, free, out_of_memory(full, "a denoising step"))
             return
+        to_commit: list[Job] = []
         for job, error in failed:
             job.step += 1
             yield self._finish(job, "error", running, free, error)
@@ -189,12 +198,14 @@ class Engine:
                     )
                     for p, token_id in enumerate(ids)
                 )
-                yield from self._converge(job, tokens, reason, seen[row].confident, running, free)
+                yield from self._converge(job, tokens, reason, seen[row].confident, running, free, to_commit)
+        if to_commit and not self._interrupted:  # else `run` ends them; a commit would only delay it
+            yield from self._commit(to_commit, running, free)
 
     def _logprobs(
         self,
         result: StepResult,
-        jobs: Sequence[_Job],
+        jobs: Sequence[Job],
         cuts: dict[int, tuple[Sequence[int], FinishReason | None]],
     ) -> dict[int, list[RowLogprobs]]:
         canvas_len = self.denoiser.canvas_len
@@ -204,29 +215,15 @@ class Engine:
         ]
         return stash_logprobs(self._kernels, result, canvas_len, converging)
 
-    def _condition(self, result: StepResult, jobs: Sequence[_Job], going_on: Sequence[int]) -> None:
-        """Hand the step's distribution to the denoiser for the slots that take another step."""
-        if not going_on:
-            return
-        slots = [jobs[row].slot for row in going_on]
-        logits, probs, temps = result.logits, result.probs, result.temps
-        if len(going_on) < len(jobs):
-            rows = torch.tensor(going_on, device=self.denoiser.device)
-            shape = (len(jobs), self.denoiser.canvas_len, -1)
-            logits = logits.view(shape)[rows].flatten(0, 1)
-            probs = None if probs is None else probs.view(shape)[rows].flatten(0, 1)
-            temps = temps[rows]
-        pinned = self._state.pinned[torch.tensor(slots, device=self.denoiser.device)]
-        self.denoiser.condition(slots, logits, temps, probs, pinned)
-
     def _converge(
         self,
-        job: _Job,
+        job: Job,
         tokens: tuple[Emitted, ...],
         reason: FinishReason | None,
         confident: bool,
-        running: dict[int, _Job],
+        running: dict[int, Job],
         free: list[int],
+        to_commit: list[Job],
     ) -> Iterator[Event]:
         converged_by: ConvergedBy = "confidence" if confident else "steps"
         job.tokens.extend(tokens)
@@ -239,23 +236,28 @@ class Engine:
             reason = "stop"
         if reason is not None:
             yield self._finish(job, reason, running, free)
-            return
-        if self._interrupted:
-            return  # `run` ends the request; a commit would only delay it
+        else:
+            to_commit.append(job)
+
+    def _commit(self, jobs: Sequence[Job], running: dict[int, Job], free: list[int]) -> Iterator[Event]:
+        slots = torch.tensor([job.slot for job in jobs], device=self.denoiser.device)
         try:
-            self.denoiser.commit(job.slot, self._state.argmax[job.slot])
+            self.denoiser.commit(slots, self._state.argmax[slots])
         except torch.OutOfMemoryError as full:
-            yield self._finish(job, "error", running, free, _out_of_memory(full, "committing a canvas"))
+            for job in jobs:
+                yield self._finish(job, "error", running, free, out_of_memory(full, "committing a canvas"))
             return
-        yield Committed(job.index, job.canvas)
-        job.canvas += 1
-        self._state.begin_canvas(job.slot, job.request, job.canvas)
+        for job in jobs:
+            job.canvas += 1
+            self._state.begin_canvas(job.slot, job.request, job.canvas)
+        for job in jobs:
+            yield Committed(job.index, job.canvas - 1)
 
     def _finish(
         self,
-        job: _Job,
+        job: Job,
         reason: FinishReason,
-        running: dict[int, _Job],
+        running: dict[int, Job],
         free: list[int],
         error: DgenError | None = None,
     ) -> Finished:
@@ -272,46 +274,6 @@ class Engine:
             seed=job.request.seed,
             error=error.message if error else None,
             error_hint=error.hint if error else "",
+            out_of_memory=isinstance(error, MemoryLimitError),
         )
         return Finished(job.index, completion)
-
-
-def _out_of_memory(error: torch.OutOfMemoryError, doing: str) -> DgenError:
-    return DgenError(
-        f"out of memory in {doing}: {str(error).splitlines()[0]}", hint="Shorten the prompt or --max-tokens."
-    )
-
-
-def _sort_out(
-    jobs: Sequence[_Job], seen: Sequence[StepView]
-) -> tuple[list[int], list[int], list[tuple[_Job, NumericalError]]]:
-    """Rows that take another step, rows that converged at this one, and requests whose logits are broken."""
-    going_on, converging, failed = [], [], []
-    for row, (job, found) in enumerate(zip(jobs, seen, strict=True)):
-        broken = next((p for p, entropy in enumerate(found.entropy) if entropy != entropy), None)
-        if broken is not None:
-            where = f"canvas {job.canvas}, step {job.step}, position {broken}"
-            failed.append(
-                (
-                    job,
-                    NumericalError(
-                        f"the model's logits are not a distribution (NaN or nothing finite) at {where}",
-                        hint="Check the checkpoint; if it runs in bfloat16, try --dtype float32.",
-                    ),
-                )
-            )
-        elif found.confident or job.step + 1 == job.request.steps:
-            converging.append(row)
-        else:
-            going_on.append(row)
-    return going_on, converging, failed
-
-
-def _cut(job: _Job, argmax: Sequence[int]) -> tuple[Sequence[int], FinishReason | None]:
-    """What a converged canvas emits (up to and with the first EOS, within the budget) and whether that is the end."""
-    budget = job.request.max_tokens - len(job.tokens)
-    for position, token_id in enumerate(argmax[:budget]):
-        if token_id in job.request.eos_ids:
-            return argmax[: position + 1], "eos"
-    ids = argmax[:budget]
-    return ids, "length" if len(ids) == budget else None

@@ -97,7 +97,7 @@ class Completion:
 
     `steps` holds the denoising steps (decoder passes) of each canvas, the aborted one of an interruption
     included; `converged_by` has one entry a converged canvas. `error` is the failure when `finish_reason` is
-    "error", and `error_hint` the next thing to try.
+    "error", `error_hint` the next thing to try, and `out_of_memory` tells that fewer requests at a time may help.
     """
 
     index: int
@@ -109,6 +109,7 @@ class Completion:
     seed: int
     error: str | None = None
     error_hint: str = ""
+    out_of_memory: bool = False
 
     @property
     def tokens_per_forward(self) -> float:

@@ -1,13 +1,13 @@
-"""One denoising step of some slots: logits -> row statistics -> accept/renoise -> converged.
+"""One denoising step of some slots: logits -> row statistics -> accept/renoise -> converged -> self-conditioning.
 
-Pure tensor work on a CanvasState and a Denoiser; decides nothing about requests. The law is the loop of
-transformers' `DiffusionGemmaGenerationMixin._denoising_step`.
+Pure tensor work on a CanvasState and a Denoiser, without a word to the host; decides nothing about requests. The
+law is the loop of transformers' `DiffusionGemmaGenerationMixin._denoising_step`.
 """
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from typing import Any
 
 import torch
 
@@ -26,32 +26,43 @@ class StepResult:
     to be applied to both, temps fp32 [m],
     entropy fp32 [m, canvas_len], mean_entropy fp32 [m], argmax int64 and accepted bool [m, canvas_len],
     confident (stable and confident) bool [m]. A NaN in `entropy` marks a row that defines no distribution.
+    `packed` is what `read_back` reads: float64 [m, 3 * canvas_len + 3].
     """
 
     raw_logits: torch.Tensor
     logits: torch.Tensor
     softcap: float | None
-    probs: torch.Tensor | None
     temps: torch.Tensor
     entropy: torch.Tensor
     mean_entropy: torch.Tensor
     argmax: torch.Tensor
     accepted: torch.Tensor
     confident: torch.Tensor
+    packed: torch.Tensor
+
+    def first(self, m: int) -> StepResult:
+        """The result of the first m slots, as views."""
+        per_row: dict[str, Any] = {
+            name: value[: m * (len(value) // len(self.temps))]
+            for name in self.__slots__
+            if isinstance(value := getattr(self, name), torch.Tensor)
+        }
+        return replace(self, **per_row)
 
 
 @torch.inference_mode()
 def denoising_step(
-    state: CanvasState, denoiser: Denoiser, kernels: SamplerKernels, slots: Sequence[int], *, filtered: bool
+    state: CanvasState, denoiser: Denoiser, kernels: SamplerKernels, rows: torch.Tensor, *, filtered: bool
 ) -> StepResult:
-    """Denoise the canvases of `slots` once and advance their rows of `state`.
+    """Denoise the canvases of the slots `rows` (int64 [m]) once and advance their rows of `state`.
+
+    A slot that converges is conditioned like the others; its commit or release forgets that.
 
     Args:
         filtered: whether any of the slots has top_k or top_p on (known on the host, so nothing is read back).
     """
-    rows = torch.tensor(slots, device=state.device)
     steps, step = state.steps[rows], state.step[rows]
-    raw_logits = denoiser.denoise(slots, state.ids[rows])
+    raw_logits = denoiser.denoise(rows, state.ids[rows])
     temps = entropy_bound.temperature(state.t_min[rows], state.t_span[rows], steps, steps - step)
     logits = raw_logits
     if filtered:
@@ -74,20 +85,24 @@ def denoising_step(
         canvases=state.canvas[rows],
         steps=step,
     )
-    shape = (len(slots), state.canvas_len)
+    shape = (len(rows), state.canvas_len)
     argmax, draw, entropy = argmax.view(shape), draw.view(shape), entropy.view(shape)
+    denoiser.condition(rows, logits, temps, probs, state.pinned[rows])
     accepted, mean_entropy, confident = _update(state, rows, argmax, draw, entropy)
+    argmax = state.argmax[rows]
+    per_slot = torch.stack([mean_entropy, temps, confident], dim=1)
     return StepResult(
         raw_logits,
         logits,
         denoiser.softcap,
-        probs,
         temps,
         entropy,
         mean_entropy,
-        state.argmax[rows],
+        argmax,
         accepted,
         confident,
+        # Doubles hold ids and fp32 values exactly.
+        torch.cat([entropy, argmax.double(), accepted, per_slot], dim=1),
     )
 
 
@@ -123,9 +138,7 @@ class StepView:
 
 
 def read_back(result: StepResult) -> list[StepView]:
-    """The one device-to-host copy of a step; doubles hold ids and fp32 values exactly."""
-    per_slot = torch.stack([result.mean_entropy, result.temps, result.confident], dim=1)
-    packed = torch.cat([result.entropy, result.argmax.double(), result.accepted, per_slot], dim=1)
+    """The one device-to-host copy of a step."""
     n = result.entropy.shape[1]
     return [
         StepView(
@@ -136,5 +149,5 @@ def read_back(result: StepResult) -> list[StepView]:
             row[3 * n + 1],
             row[3 * n + 2] != 0,
         )
-        for row in packed.tolist()
+        for row in result.packed.tolist()
     ]

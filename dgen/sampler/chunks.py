@@ -12,7 +12,7 @@ from collections.abc import Iterator
 import torch
 from torch import Tensor
 
-from dgen.sampler.jit import constant, jit, tl
+from dgen.jit import constant, jit, tl
 
 CHUNK = 1024
 MIN_TEMPERATURE = 1e-10

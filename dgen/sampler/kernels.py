@@ -10,7 +10,7 @@ import torch
 from torch import Tensor
 
 from dgen.errors import SettingsError
-from dgen.sampler.jit import has_triton, require_triton
+from dgen.jit import has_triton, require_triton
 from dgen.sampler.logprobs import stash_converged_logprobs, stash_converged_logprobs_reference
 from dgen.sampler.noise import launch_random_ids, random_ids_reference
 from dgen.sampler.row_stats import RowStats, sample_row_stats, sample_row_stats_reference

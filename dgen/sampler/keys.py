@@ -6,7 +6,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
-from dgen.sampler.jit import jit, tl
+from dgen.jit import jit, tl
 
 
 def order_keys_reference(x: Tensor) -> Tensor:

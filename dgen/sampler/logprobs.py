@@ -11,6 +11,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dgen.jit import constant, jit, require_triton, tl, triton
 from dgen.sampler.chunks import (
     CHUNK,
     MIN_TEMPERATURE,
@@ -28,7 +29,6 @@ from dgen.sampler.chunks import (
     shape_of,
     take,
 )
-from dgen.sampler.jit import constant, jit, require_triton, tl, triton
 from dgen.sampler.keys import key_id, key_value, order_key, order_keys_reference
 
 MAX_TOPK = 1024

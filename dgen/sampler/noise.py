@@ -15,8 +15,8 @@ from enum import IntEnum
 import torch
 from torch import Tensor
 
+from dgen.jit import has_triton, jit, require_triton, tl, triton
 from dgen.sampler.chunks import MAX_VOCAB
-from dgen.sampler.jit import has_triton, jit, require_triton, tl, triton
 
 _MASK32 = 0xFFFFFFFF
 _MASK64 = 0xFFFFFFFFFFFFFFFF

@@ -13,6 +13,7 @@ from __future__ import annotations
 import torch
 from torch import Tensor
 
+from dgen.jit import jit, jit_for_any, require_triton, tl, triton
 from dgen.sampler import noise
 from dgen.sampler.chunks import (
     CHUNK,
@@ -32,7 +33,6 @@ from dgen.sampler.chunks import (
     row_tiles,
     shape_of,
 )
-from dgen.sampler.jit import jit, jit_for_any, require_triton, tl, triton
 from dgen.sampler.noise import noise_gumbel, noise_row
 
 RowStats = tuple[Tensor, Tensor, Tensor, Tensor | None]

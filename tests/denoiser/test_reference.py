@@ -32,7 +32,7 @@ def model():
 def test_logits_are_fp32_and_capped(model):
     denoiser = ReferenceDenoiser(model)
     denoiser.prefill(0, ids_of(2, 50, 60))
-    logits = denoiser.denoise([0], canvas_of(0))
+    logits = denoiser.denoise(ids_of(0), canvas_of(0))
     assert logits.shape == (CANVAS, denoiser.vocab_size)
     assert logits.dtype == torch.float32
     assert logits.abs().max() <= 30.0
@@ -41,32 +41,32 @@ def test_logits_are_fp32_and_capped(model):
 def test_self_conditioning_changes_the_next_pass_and_ends_with_the_canvas(model):
     denoiser = ReferenceDenoiser(model)
     denoiser.prefill(0, ids_of(2, 50, 60))
-    first = denoiser.denoise([0], canvas_of(0))
-    denoiser.condition([0], first, torch.tensor([0.8]), None, no_pins())
-    assert not torch.equal(denoiser.denoise([0], canvas_of(0)), first)
+    first = denoiser.denoise(ids_of(0), canvas_of(0))
+    denoiser.condition(ids_of(0), first, torch.tensor([0.8]), None, no_pins())
+    assert not torch.equal(denoiser.denoise(ids_of(0), canvas_of(0)), first)
     denoiser.release(0)
     denoiser.prefill(0, ids_of(2, 50, 60))
-    assert torch.equal(denoiser.denoise([0], canvas_of(0)), first)
-    denoiser.condition([0], first, torch.tensor([0.8]), None, no_pins())
-    denoiser.commit(0, canvas_of(1)[0])
+    assert torch.equal(denoiser.denoise(ids_of(0), canvas_of(0)), first)
+    denoiser.condition(ids_of(0), first, torch.tensor([0.8]), None, no_pins())
+    denoiser.commit(ids_of(0), canvas_of(1))
     fresh = ReferenceDenoiser(model)
     fresh.prefill(0, ids_of(2, 50, 60))
-    fresh.commit(0, canvas_of(1)[0])
-    assert torch.equal(denoiser.denoise([0], canvas_of(2)), fresh.denoise([0], canvas_of(2)))
+    fresh.commit(ids_of(0), canvas_of(1))
+    assert torch.equal(denoiser.denoise(ids_of(0), canvas_of(2)), fresh.denoise(ids_of(0), canvas_of(2)))
 
 
 def test_a_pinned_row_has_no_self_conditioning(model):
     denoiser = ReferenceDenoiser(model)
     denoiser.prefill(0, ids_of(2, 50, 60))
-    first = denoiser.denoise([0], canvas_of(0))
+    first = denoiser.denoise(ids_of(0), canvas_of(0))
     signals = []
     hook = model.model.decoder.self_conditioning.register_forward_hook(
         lambda _m, args, _o: signals.append(args[1])
     )
     pinned = no_pins()
     pinned[0, 2] = True
-    denoiser.condition([0], first, torch.tensor([0.8]), None, pinned)
-    denoiser.denoise([0], canvas_of(0))
+    denoiser.condition(ids_of(0), first, torch.tensor([0.8]), None, pinned)
+    denoiser.denoise(ids_of(0), canvas_of(0))
     hook.remove()
     assert torch.equal(signals[0][0, 2], torch.zeros_like(signals[0][0, 2]))
     assert (signals[0][0, [0, 1, 3, 4, 5]] != 0).any(dim=-1).all()
@@ -78,13 +78,13 @@ def test_a_pinned_row_has_no_self_conditioning(model):
 def test_temperature_zero_conditions_on_the_argmax(model):
     denoiser = ReferenceDenoiser(model)
     denoiser.prefill(0, ids_of(2, 50, 60))
-    first = denoiser.denoise([0], canvas_of(0))
+    first = denoiser.denoise(ids_of(0), canvas_of(0))
     signals = []
     hook = model.model.decoder.self_conditioning.register_forward_hook(
         lambda _m, args, _o: signals.append(args[1])
     )
-    denoiser.condition([0], first, torch.tensor([0.0]), None, no_pins())
-    denoiser.denoise([0], canvas_of(0))
+    denoiser.condition(ids_of(0), first, torch.tensor([0.0]), None, no_pins())
+    denoiser.denoise(ids_of(0), canvas_of(0))
     hook.remove()
     assert torch.allclose(signals[0][0], model.model.decoder.embed_tokens(first.argmax(-1)), atol=1e-5)
 
@@ -95,20 +95,24 @@ def test_slots_hold_their_own_prefix_and_signal(model):
     for slot, prompt in prompts.items():
         shared.prefill(slot, prompt)
     canvas = torch.cat([canvas_of(slot) for slot in prompts])
-    first = shared.denoise([0, 1, 2], canvas)
+    first = shared.denoise(ids_of(0, 1, 2), canvas)
     shared.condition(
-        [0, 2], torch.cat([first[:CANVAS], first[2 * CANVAS :]]), torch.tensor([0.8, 0.5]), None, no_pins(2)
+        ids_of(0, 2),
+        torch.cat([first[:CANVAS], first[2 * CANVAS :]]),
+        torch.tensor([0.8, 0.5]),
+        None,
+        no_pins(2),
     )
-    second = shared.denoise([2, 0, 1], canvas[[2, 0, 1]])
+    second = shared.denoise(ids_of(2, 0, 1), canvas[[2, 0, 1]])
     for slot, prompt in prompts.items():
         alone = ReferenceDenoiser(model)
         alone.prefill(0, prompt)
-        logits = alone.denoise([0], canvas[slot : slot + 1])
+        logits = alone.denoise(ids_of(0), canvas[slot : slot + 1])
         assert torch.equal(first[slot * CANVAS : (slot + 1) * CANVAS], logits)
         if slot != 1:
-            alone.condition([0], logits, torch.tensor([0.8 if slot == 0 else 0.5]), None, no_pins())
+            alone.condition(ids_of(0), logits, torch.tensor([0.8 if slot == 0 else 0.5]), None, no_pins())
         place = [2, 0, 1].index(slot)
-        again = alone.denoise([0], canvas[slot : slot + 1])
+        again = alone.denoise(ids_of(0), canvas[slot : slot + 1])
         assert torch.equal(second[place * CANVAS : (place + 1) * CANVAS], again)
 
 
@@ -120,7 +124,7 @@ def test_a_prompt_in_chunks_is_the_prompt_at_once(model, monkeypatch, chunk):
     monkeypatch.setattr(reference, "PREFILL_CHUNK", chunk)
     parts = ReferenceDenoiser(model)
     parts.prefill(0, prompt)
-    a, b = whole.denoise([0], canvas_of(0)), parts.denoise([0], canvas_of(0))
+    a, b = whole.denoise(ids_of(0), canvas_of(0)), parts.denoise(ids_of(0), canvas_of(0))
     assert ((a - b).norm() / a.norm()).item() < 1e-5
 
 
@@ -129,7 +133,9 @@ def test_transformers_own_forward_is_left_as_it_was(model):
 
     denoiser = ReferenceDenoiser(model)
     denoiser.prefill(0, ids_of(2, 50, 60))
-    denoiser.condition([0], denoiser.denoise([0], canvas_of(0)), torch.tensor([0.8]), None, no_pins())
+    denoiser.condition(
+        ids_of(0), denoiser.denoise(ids_of(0), canvas_of(0)), torch.tensor([0.8]), None, no_pins()
+    )
     untouched = tiny_model(seed=4, canvas_length=CANVAS, window=8, layers="ssf")[0]
     outputs = []
     for each in (model, untouched):

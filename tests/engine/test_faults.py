@@ -143,7 +143,7 @@ def test_out_of_memory_ends_the_request_and_keeps_what_was_committed(where):
 
     def full(*args):
         calls.append(args)
-        if len(calls) == {"prefill": 1, "denoise": 3, "condition": 2, "commit": 1}[where]:
+        if len(calls) == {"prefill": 1, "denoise": 3, "condition": 3, "commit": 1}[where]:
             raise torch.OutOfMemoryError("tried to allocate 2.00 GiB")
         return plain(*args)
 

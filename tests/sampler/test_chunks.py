@@ -6,7 +6,7 @@ import pytest
 import torch
 
 from dgen.sampler.chunks import capped, first_argmax, is_bad, load_capped, row_tiles
-from dgen.sampler.jit import jit, tl
+from dgen.jit import jit, tl
 
 INF = float("inf")
 NAN = float("nan")

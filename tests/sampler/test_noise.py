@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from dgen.sampler import noise
-from dgen.sampler.jit import jit, tl
+from dgen.jit import jit, tl
 from dgen.sampler.noise import Places, Purpose, derive_seed, gumbel, philox, seed_to_int64
 
 MASK = 0xFFFFFFFF

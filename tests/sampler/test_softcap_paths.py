@@ -7,7 +7,7 @@ import torch
 
 from dgen.sampler import kernels_for
 from dgen.sampler.chunks import CHUNK, cap_raw, chunk_max, chunk_sum, load_capped
-from dgen.sampler.jit import jit, tl
+from dgen.jit import jit, tl
 
 CAP = 30.0
 INF = float("inf")

@@ -1,0 +1,207 @@
+"""The CUDA path: our own forward over transformers' weights, a KV cache of slots, many slots in one pass.
+
+What it computes is held against the reference denoiser; what it can't run it refuses by name. Passes read nothing
+back, so that steps can be captured as CUDA graphs by whoever runs them; commits are captured here.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from dgen.denoiser.cache import SlotCache, bytes_per_slot
+from dgen.denoiser.capture import Replay, capture
+from dgen.denoiser.forward import Forward
+from dgen.denoiser.weights import signal_weights, stack_weights, unsupported
+from dgen.denoiser.workspace import Workspace, workspace_bytes
+from dgen.errors import SettingsError
+from dgen.jit import require_triton
+
+PREFILL_CHUNK = 4096
+"""Prompt tokens of a causal pass: enough to keep every expert's weights busy, few enough for the buffers."""
+_RESERVE = 512 * 2**20
+"""Bytes left alone: libraries' own buffers, graphs, and what the sampler needs for a moment."""
+
+
+class FusedDenoiser:
+    """A `Denoiser` over a loaded DiffusionGemmaForBlockDiffusion, on CUDA (or in Triton's interpreter).
+
+    Args:
+        model: transformers' model in eval mode; matrices with a common input become views of one (see `weights`).
+        num_slots: how many requests may hold KV at once.
+        max_context: positions of a slot; None for as many as the model has and the memory holds.
+        free: bytes that may be allocated; None asks the device.
+        graphs: whether commits are captured as CUDA graphs.
+
+    Raises:
+        SettingsError: the model can't be run this way, or the memory can't hold that context.
+    """
+
+    name = "fused"
+    capturable = True
+
+    def __init__(
+        self,
+        model: Any,
+        *,
+        num_slots: int = 1,
+        max_context: int | None = None,
+        free: int | None = None,
+        graphs: bool = True,
+    ) -> None:
+        reason = unsupported(model)
+        if reason is not None:
+            raise SettingsError(
+                f"the fused denoiser can't run this model: {reason}",
+                hint="Use --denoiser reference (or auto).",
+            )
+        self.device = model.device
+        require_triton(self.device)
+        text = model.config.get_text_config()
+        self.vocab_size = text.vocab_size
+        self.canvas_len = model.config.canvas_length
+        self.num_slots = num_slots
+        self.softcap: float | None = float(text.final_logit_softcapping)
+        self.probs_dtype: torch.dtype | None = model.dtype
+        decoder = model.model.decoder
+        self._weights = stack_weights(decoder)
+        self._encoder_weights = stack_weights(model.model.encoder.language_model)
+        self._signal_weights = signal_weights(decoder.self_conditioning)
+        self._head = model.lm_head.weight.data
+        self.max_context = self._fit(text.max_position_embeddings, max_context, free)
+        layers, rows = self._weights.layers, self._max_rows()
+        workspace = Workspace(
+            layers, self._signal_weights, max_rows=rows, max_context=self.max_context, device=self.device
+        )
+        self._cache = SlotCache(layers, num_slots=num_slots, max_context=self.max_context, device=self.device)
+        self._decoder = Forward(self._weights, workspace, self._cache)
+        self._encoder = Forward(self._encoder_weights, workspace, self._cache)
+        hidden, dtype = self._head.shape[1], model.dtype
+        self._soft = torch.zeros(num_slots + 1, self.canvas_len, hidden, dtype=dtype, device=self.device)
+        self._logits = torch.empty(
+            num_slots * self.canvas_len, self.vocab_size, dtype=dtype, device=self.device
+        )
+        self._graphs = graphs and self.device.type == "cuda"
+        self._commits: dict[int, Replay] = {}
+
+    def _max_rows(self) -> int:
+        return max(PREFILL_CHUNK, self.num_slots * self.canvas_len)
+
+    def _fit(self, most: int, wanted: int | None, free: int | None) -> int:
+        """The context that the memory holds, at most `most`; errors as in the class."""
+        if free is None and self.device.type != "cuda":
+            return min(most, wanted or most)
+        if free is None:
+            free = torch.cuda.mem_get_info(self.device)[0]
+        positions = min(most, wanted) if wanted is not None else most
+        fixed = self._fixed_bytes(positions)
+        fits = self._longest(positions, free - fixed)
+        if fits >= positions or (wanted is None and fits >= 2 * self.canvas_len):
+            return min(fits, positions)
+        need = fixed + self.num_slots * bytes_per_slot(self._weights.layers, positions)
+        hint = f"--max-context {fits} fits." if fits >= 2 * self.canvas_len else "Free some memory."
+        slots = "slot" if self.num_slots == 1 else "slots"
+        raise SettingsError(
+            f"a context of {positions} positions in {self.num_slots} {slots} needs {need / 1e9:.1f} GB beside the "
+            f"weights, and {free / 1e9:.1f} GB are free",
+            hint=hint if self.num_slots == 1 else f"{hint} Or take fewer --slots.",
+        )
+
+    def _fixed_bytes(self, positions: int) -> int:
+        """What is needed beside the KV: buffers, logits, the softmax, self-conditioning."""
+        item, rows = self._head.itemsize, self.num_slots * self.canvas_len
+        work = workspace_bytes(
+            self._weights.layers, self._signal_weights, max_rows=self._max_rows(), max_context=positions
+        )
+        return work + rows * item * (2 * self.vocab_size + self._head.shape[1]) + _RESERVE
+
+    def _longest(self, positions: int, room: int) -> int:
+        """The largest context up to `positions` whose KV takes at most `room` bytes."""
+        low, high = 0, positions
+        while low < high:
+            middle = (low + high + 1) // 2
+            if self.num_slots * bytes_per_slot(self._weights.layers, middle) <= room:
+                low = middle
+            else:
+                high = middle - 1
+        return low
+
+    @torch.inference_mode()
+    def prefill(self, slot: int, ids: Tensor) -> None:
+        """See `Denoiser.prefill`; ids [n], n >= 1."""
+        self.release(slot)
+        slots = torch.tensor([slot], device=self.device)
+        for chunk in ids.split(PREFILL_CHUNK):
+            self._encoder.encode(slots, chunk[None])
+
+    @torch.inference_mode()
+    def denoise(self, slots: Tensor, canvas: Tensor) -> Tensor:
+        """See `Denoiser.denoise`; logits in the model's dtype before the softcap, valid until the next call."""
+        x = self._decoder.decode(slots, canvas, self._signal_weights, self._soft)
+        return torch.mm(x, self._head.t(), out=self._logits[: len(x)])
+
+    @torch.inference_mode()
+    def condition(
+        self, slots: Tensor, logits: Tensor, temps: Tensor, probs: Tensor | None, pinned: Tensor
+    ) -> None:
+        """See `Denoiser.condition`."""
+        del logits, temps  # the softmax is all that is needed
+        assert probs is not None, "the fused denoiser takes the sampler's softmax"
+        embedding = self._weights.embedding
+        soft = torch.mm(probs, embedding) * self._weights.embed_scale.to(embedding.dtype)
+        soft = soft.view(*pinned.shape, -1).masked_fill(pinned[..., None], 0.0)
+        self._soft.index_copy_(0, slots, soft)
+
+    @torch.inference_mode()
+    def commit(self, slots: Tensor, ids: Tensor) -> None:
+        """See `Denoiser.commit`; batches are cut into powers of two, each of which is captured once."""
+        done = 0
+        while done < len(slots):
+            size = 1 << (len(slots) - done).bit_length() - 1
+            part = slice(done, done + size)
+            if self._graphs:
+                self._commit_graph(size).replay(slots[part], ids[part])
+            else:
+                self._commit(slots[part], ids[part])
+            done += size
+
+    def _commit(self, slots: Tensor, ids: Tensor) -> None:
+        self._encoder.encode(slots, ids)
+        self._soft.index_fill_(0, slots, 0.0)
+
+    def _commit_graph(self, size: int) -> Replay:
+        if size not in self._commits:
+            spare = torch.full((size,), self.num_slots, dtype=torch.int64, device=self.device)
+            ids = torch.zeros(size, self.canvas_len, dtype=torch.int64, device=self.device)
+            self._commits[size] = capture(self._commit, spare, ids)
+        return self._commits[size]
+
+    def prepare(self, sizes: Callable[[str], None] | None = None) -> None:
+        """Capture the commit of one canvas, the one that every longer answer needs."""
+        if self._graphs:
+            self._commit_graph(1)
+            if sizes is not None:
+                sizes("commits of 1: captured")
+
+    @torch.inference_mode()
+    def release(self, slot: int) -> None:
+        """See `Denoiser.release`."""
+        self._cache.lengths[slot] = 0
+        self._soft[slot] = 0.0
+
+    def parts(self, slots: Tensor, canvas: Tensor) -> dict[str, Callable[[], object]]:
+        """A denoising pass in parts that can be timed alone: decoder, head, condition; by name."""
+        rows = len(slots) * self.canvas_len
+        probs = torch.rand(rows, self.vocab_size, device=self.device).to(self._head.dtype)
+        temps = torch.ones(len(slots), device=self.device)
+        pinned = torch.zeros(canvas.shape, dtype=torch.bool, device=self.device)
+        x = self._decoder.decode(slots, canvas, self._signal_weights, self._soft).clone()
+        spare = torch.full_like(slots, self.num_slots)
+        return {
+            "decoder": lambda: self._decoder.decode(slots, canvas, self._signal_weights, self._soft),
+            "head": lambda: torch.mm(x, self._head.t(), out=self._logits[:rows]),
+            "condition": lambda: self.condition(spare, probs, temps, probs, pinned),
+        }

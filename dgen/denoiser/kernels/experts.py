@@ -1,0 +1,207 @@
+"""Router and experts: tokens are grouped by expert on the device, and each expert's weights are read once.
+
+The router writes, for each expert, the list of its assignments (token * top_k + place): no sort, no host. Their
+order depends on the run, a token's result does not. Where an expert has few tokens, its weights stand on the M side
+of the matrix units, which is never less than 64 wide. fp32 accumulation, GELU in the first product's epilogue.
+"""
+
+# mypy: allow-untyped-defs
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dgen.denoiser.kernels.norms import gelu
+from dgen.jit import jit, jit_for_any, tl, triton
+
+
+@dataclass(frozen=True, slots=True)
+class ExpertTiles:
+    """Shape of a product's work: tokens, columns and depth of a tile, warps, stages, how many programs share an
+    expert's tokens, and whether the tokens stand on the M side."""
+
+    tokens: int
+    columns: int
+    depth: int
+    warps: int
+    stages: int
+    shares: int
+    tokens_first: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Where tokens go: counts int32 [experts], and assignments int32 [experts, most tokens]."""
+
+    counts: Tensor
+    assignments: Tensor
+
+
+@jit_for_any("capacity")
+def _route_kernel(
+    scores_ptr, gain_ptr, weights_ptr, counts_ptr, assignments_ptr, capacity, experts,
+    TOP_K: tl.constexpr, EXPERTS_BLOCK: tl.constexpr, TOP_BLOCK: tl.constexpr,
+):  # fmt: skip
+    row = tl.program_id(0)
+    expert = tl.arange(0, EXPERTS_BLOCK)
+    s = tl.load(scores_ptr + row * experts + expert, mask=expert < experts, other=float("-inf")).to(
+        tl.float32
+    )
+    first = tl.max(s, axis=0)
+    place = tl.arange(0, TOP_BLOCK)
+    share = tl.zeros([TOP_BLOCK], dtype=tl.float32)
+    chosen = tl.zeros([TOP_BLOCK], dtype=tl.int32)
+    for k in tl.static_range(TOP_K):
+        best = tl.max(s, axis=0)
+        index = tl.min(tl.where(s == best, expert, experts - 1), axis=0)
+        share = tl.where(place == k, tl.exp(best - first), share)
+        chosen = tl.where(place == k, index, chosen)
+        s = tl.where(expert == index, float("-inf"), s)
+    inside = place < TOP_K
+    share = tl.where(inside, share, 0.0)
+    gain = tl.load(gain_ptr + chosen, mask=inside, other=0.0).to(tl.float32)
+    tl.store(weights_ptr + row * TOP_K + place, share / tl.sum(share, axis=0) * gain, mask=inside)
+    at = tl.atomic_add(counts_ptr + chosen, 1, mask=inside)
+    # Scores that are no numbers may choose an expert twice: no list may run over.
+    inside = inside & (at < capacity)
+    tl.store(assignments_ptr + chosen * capacity + at, row * TOP_K + place, mask=inside)
+
+
+@jit_for_any("capacity")
+def _gate_up_kernel(
+    x_ptr, w_ptr, out_ptr, counts_ptr, assignments_ptr, capacity, depth, width,
+    TOP_K: tl.constexpr, TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    TOKENS_FIRST: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """gelu(x Wg) * (x Wu) for a tile of one expert's columns and the tokens of this program's share."""
+    expert = tl.program_id(2)
+    count = tl.minimum(tl.load(counts_ptr + expert), capacity)
+    n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    k = tl.arange(0, DEPTH)
+    gate_ptr = w_ptr + expert.to(tl.int64) * 2 * width * depth + n[:, None] * depth + k[None, :]
+    up_ptr = gate_ptr + width * depth
+    column_inside = (n < width)[:, None]
+    for start in range(tl.program_id(0) * TOKENS, count, tl.num_programs(0) * TOKENS):
+        t = start + tl.arange(0, TOKENS)
+        taken = t < count
+        assignment = tl.load(assignments_ptr + expert * capacity + t, mask=taken, other=0)
+        row_ptr = x_ptr + (assignment // TOP_K).to(tl.int64)[:, None] * depth + k[None, :]
+        gate = _zeros(TOKENS, COLUMNS, TOKENS_FIRST)
+        up = _zeros(TOKENS, COLUMNS, TOKENS_FIRST)
+        for k0 in range(0, depth, DEPTH):
+            if EVEN:
+                wg = tl.load(gate_ptr + k0)
+                wu = tl.load(up_ptr + k0)
+                x = tl.load(row_ptr + k0)
+            else:
+                left = (k < depth - k0)[None, :]
+                wg = tl.load(gate_ptr + k0, mask=column_inside & left, other=0.0)
+                wu = tl.load(up_ptr + k0, mask=column_inside & left, other=0.0)
+                x = tl.load(row_ptr + k0, mask=taken[:, None] & left, other=0.0)
+            gate = _multiply(x, wg, gate, TOKENS_FIRST, PRECISION)
+            up = _multiply(x, wu, up, TOKENS_FIRST, PRECISION)
+        y = (gelu(gate) * up).to(out_ptr.dtype.element_ty)
+        at = assignment.to(tl.int64)[:, None] * width + n[None, :]
+        tl.store(out_ptr + at, y if TOKENS_FIRST else tl.trans(y), mask=taken[:, None] & (n < width)[None, :])
+
+
+@jit_for_any("capacity")
+def _down_kernel(
+    x_ptr, w_ptr, out_ptr, counts_ptr, assignments_ptr, capacity, depth, width,
+    TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    TOKENS_FIRST: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """x W for a tile of one expert's columns and the tokens of this program's share; a row for each assignment."""
+    expert = tl.program_id(2)
+    count = tl.minimum(tl.load(counts_ptr + expert), capacity)
+    n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
+    k = tl.arange(0, DEPTH)
+    weight_ptr = w_ptr + expert.to(tl.int64) * width * depth + n[:, None] * depth + k[None, :]
+    column_inside = (n < width)[:, None]
+    for start in range(tl.program_id(0) * TOKENS, count, tl.num_programs(0) * TOKENS):
+        t = start + tl.arange(0, TOKENS)
+        taken = t < count
+        assignment = tl.load(assignments_ptr + expert * capacity + t, mask=taken, other=0).to(tl.int64)
+        row_ptr = x_ptr + assignment[:, None] * depth + k[None, :]
+        acc = _zeros(TOKENS, COLUMNS, TOKENS_FIRST)
+        for k0 in range(0, depth, DEPTH):
+            if EVEN:
+                w = tl.load(weight_ptr + k0)
+                x = tl.load(row_ptr + k0)
+            else:
+                left = (k < depth - k0)[None, :]
+                w = tl.load(weight_ptr + k0, mask=column_inside & left, other=0.0)
+                x = tl.load(row_ptr + k0, mask=taken[:, None] & left, other=0.0)
+            acc = _multiply(x, w, acc, TOKENS_FIRST, PRECISION)
+        at = assignment[:, None] * width + n[None, :]
+        y = acc.to(out_ptr.dtype.element_ty)
+        tl.store(out_ptr + at, y if TOKENS_FIRST else tl.trans(y), mask=taken[:, None] & (n < width)[None, :])
+
+
+@jit
+def _zeros(TOKENS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS_FIRST: tl.constexpr):
+    if TOKENS_FIRST:
+        return tl.zeros([TOKENS, COLUMNS], dtype=tl.float32)
+    return tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
+
+
+@jit
+def _multiply(x, w, acc, TOKENS_FIRST: tl.constexpr, PRECISION: tl.constexpr):
+    """acc + x w^T, or its transpose."""
+    if TOKENS_FIRST:
+        return tl.dot(x, tl.trans(w), acc, input_precision=PRECISION)
+    return tl.dot(w, tl.trans(x), acc, input_precision=PRECISION)
+
+
+def route(scores: Tensor, gain: Tensor, weights: Tensor, routing: Routing) -> None:
+    """Choose each token's experts and list each expert's assignments.
+
+    Args:
+        scores: the router's [tokens, experts], fp32 or the model's dtype.
+        gain: per-expert scale [experts].
+        weights: fp32 [tokens, top_k], filled: softmax over all experts, the chosen ones' made to sum to 1, times gain.
+            Equal scores: the lower expert.
+        routing: counts must be zero; filled.
+    """
+    tokens, experts = scores.shape
+    top_k = weights.shape[1]
+    _route_kernel[(tokens,)](
+        scores, gain, weights, routing.counts, routing.assignments, routing.assignments.shape[1], experts,
+        TOP_K=top_k, EXPERTS_BLOCK=triton.next_power_of_2(experts), TOP_BLOCK=triton.next_power_of_2(top_k),
+        num_warps=1,
+    )  # fmt: skip
+
+
+def gate_up(
+    x: Tensor, weight: Tensor, out: Tensor, routing: Routing, *, top_k: int, tiles: ExpertTiles
+) -> None:
+    """First product: x [tokens, H], weight [experts, 2 * I, H], gate first -> out [tokens * top_k, I]."""
+    experts, double, depth = weight.shape
+    width = double // 2
+    _gate_up_kernel[(tiles.shares, triton.cdiv(width, tiles.columns), experts)](
+        x, weight, out, routing.counts, routing.assignments, routing.assignments.shape[1], depth, width,
+        TOP_K=top_k, TOKENS=tiles.tokens, COLUMNS=tiles.columns, DEPTH=tiles.depth,
+        TOKENS_FIRST=tiles.tokens_first, EVEN=_is_even(depth, width, tiles), PRECISION=_precision(x),
+        num_warps=tiles.warps, num_stages=tiles.stages,
+    )  # fmt: skip
+
+
+def down(x: Tensor, weight: Tensor, out: Tensor, routing: Routing, *, tiles: ExpertTiles) -> None:
+    """Second product: x [assignments, I], weight [experts, H, I] -> out [assignments, H], not yet weighted."""
+    experts, width, depth = weight.shape
+    _down_kernel[(tiles.shares, triton.cdiv(width, tiles.columns), experts)](
+        x, weight, out, routing.counts, routing.assignments, routing.assignments.shape[1], depth, width,
+        TOKENS=tiles.tokens, COLUMNS=tiles.columns, DEPTH=tiles.depth,
+        TOKENS_FIRST=tiles.tokens_first, EVEN=_is_even(depth, width, tiles), PRECISION=_precision(x),
+        num_warps=tiles.warps, num_stages=tiles.stages,
+    )  # fmt: skip
+
+
+def _is_even(depth: int, width: int, tiles: ExpertTiles) -> bool:
+    return depth % tiles.depth == 0 and width % tiles.columns == 0
+
+
+def _precision(x: Tensor) -> str:
+    return "ieee" if x.dtype == torch.float32 else "tf32"

@@ -1,0 +1,58 @@
+"""The shapes of the kernels' work, by what they work on: measured choices, none of which changes a result's meaning."""
+
+from __future__ import annotations
+
+import torch
+
+from dgen.denoiser.kernels.attention import Tiles
+from dgen.denoiser.kernels.experts import ExpertTiles
+from dgen.denoiser.kernels.wide_attention import WideTiles
+from dgen.denoiser.weights import LayerWeights
+
+SPLIT_ROWS = 512
+"""Most rows of a pass whose attention is split over keys: more of them fill a card without."""
+_PROGRAMS = 132
+"""Programs that a large card runs at once; fewer than that leave it idle, so that keys are split."""
+
+
+def attention_tiles(layer: LayerWeights, *, rows: int, n: int) -> Tiles | WideTiles:
+    """For `rows` rows in passes of n."""
+    group = layer.q_heads // layer.kv_heads
+    if layer.qkv.dtype == torch.float32:
+        tile, keys, warps, stages = 16, 16, 4, 1
+    elif layer.head_dim > 256:
+        return wide_tiles(group=group, kv_heads=layer.kv_heads, passes=rows // n, n=n)
+    elif rows * group * layer.kv_heads >= 128 * 2 * _PROGRAMS:
+        tile, keys, warps, stages = 128, 32, 8, 3
+    else:
+        tile, keys, warps, stages = 64, 64, 4, 2
+    programs = -(-n * group // tile) * layer.kv_heads * (rows // n)
+    splits = 2 if programs * 2 <= _PROGRAMS and rows <= SPLIT_ROWS else 1
+    return Tiles(tile, keys, warps, stages, splits)
+
+
+def wide_tiles(*, group: int, kv_heads: int, passes: int, n: int) -> WideTiles:
+    """For heads that are too wide to be attended to in one product."""
+    row_tiles = -(-n * group // 128) * kv_heads * passes
+    shares = max(1, min(16, 4 * _PROGRAMS // row_tiles))
+    return WideTiles(rows=128, keys=128, depth=64, columns=256, warps=8, stages=3, shares=shares)
+
+
+def expert_tiles(
+    *, tokens: int, top_k: int, experts: int, dtype: torch.dtype
+) -> tuple[ExpertTiles, ExpertTiles]:
+    """For the two products of the experts, from the mean number of tokens that one has."""
+    mean = tokens * top_k / experts
+    if dtype == torch.float32:
+        small = ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1)
+        return small, small
+    if mean <= 24:
+        return (
+            ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1),
+            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=4, shares=1),
+        )
+    shares = max(1, round(2 * mean / 128))
+    return (
+        ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares),
+        ExpertTiles(tokens=64, columns=64, depth=128, warps=4, stages=3, shares=2 * shares),
+    )

@@ -1,0 +1,109 @@
+"""Denoising steps of a batch, replayed as CUDA graphs where that is possible.
+
+One graph for each bucket of batch sizes holds the whole step: decoder, head, sampler, accept, renoise, convergence
+and self-conditioning. Temperatures, seeds, lengths and pins lie on the device, so a replay needs nothing but the
+slots' numbers; a batch smaller than its bucket is padded with the spare slot. What a step is stands in `step`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+
+from dgen.denoiser.base import Denoiser
+from dgen.denoiser.capture import Replay, capture
+from dgen.engine.canvas import CanvasState
+from dgen.engine.step import StepResult, denoising_step
+from dgen.sampler import SamplerKernels
+
+Tell = Callable[[str], None]
+
+
+@dataclass(slots=True)
+class _Captured:
+    step: Replay
+    depth: int
+    """How deep the state's history was: a deeper one is another tensor, of which the graph knows nothing."""
+
+
+class Steps:
+    """Runs denoising steps on a state.
+
+    A result's tensors hold until the next step of any batch size.
+    """
+
+    def __init__(
+        self, state: CanvasState, denoiser: Denoiser, kernels: SamplerKernels, *, graphs: bool
+    ) -> None:
+        self._state, self._denoiser, self._kernels = state, denoiser, kernels
+        self._captured: dict[int, _Captured] = {}
+        self._pool: Any = None
+        self._refused: dict[int, str] = {}
+        self._graphs = graphs and denoiser.capturable and denoiser.device.type == "cuda"
+        self.ahead = denoiser.capturable and denoiser.device.type == "cuda"
+        """Whether a launch returns long before the step is done, so that launching the next one early pays."""
+
+    def run(self, slots: Sequence[int], *, filtered: bool) -> StepResult:
+        """One step of `slots`; `filtered` as in `denoising_step`, and never captured: sorting needs much memory."""
+        if self._graphs and not filtered:
+            size = bucket(len(slots), self._denoiser.num_slots)
+            captured = self._graph(size)
+            if captured is not None:
+                padded = [*slots, *[self._denoiser.num_slots] * (size - len(slots))]
+                result = captured.step.replay(torch.tensor(padded))
+                return result if size == len(slots) else result.first(len(slots))
+        rows = torch.tensor(slots, device=self._state.device)
+        return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=filtered)
+
+    def prepare(self, tell: Tell | None = None) -> None:
+        """Capture every bucket, the largest first, so that the smaller ones find their memory in its pool."""
+        if not self._graphs:
+            return
+        for size in sorted(
+            {bucket(m, self._denoiser.num_slots) for m in range(1, self._denoiser.num_slots + 1)}
+        )[::-1]:
+            started = time.perf_counter()
+            captured = self._graph(size)
+            if tell is not None:
+                took = f"{time.perf_counter() - started:.1f} s"
+                refused = self._refused.get(size, "")
+                tell(
+                    f"steps of {size}: captured in {took}"
+                    if captured
+                    else f"steps of {size}: eager, {refused}"
+                )
+
+    def _graph(self, size: int) -> _Captured | None:
+        depth = self._state.history.shape[1]
+        captured = self._captured.get(size)
+        if captured is not None and captured.depth == depth:
+            return captured
+        if size in self._refused:
+            return None
+        self._captured.pop(size, None)
+        try:
+            self._captured[size] = self._capture(size, depth)
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self._refused[size] = f"capture failed: {str(error).splitlines()[0]}"
+            return None
+        return self._captured[size]
+
+    def _capture(self, size: int, depth: int) -> _Captured:
+        rows = torch.full((size,), self._denoiser.num_slots, dtype=torch.int64, device=self._state.device)
+
+        def step(rows: torch.Tensor) -> StepResult:
+            return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=False)
+
+        self._pool = self._pool or torch.cuda.graph_pool_handle()
+        return _Captured(capture(step, rows, pool=self._pool), depth)
+
+
+def bucket(m: int, num_slots: int) -> int:
+    """The batch size that m slots are padded to: the next power of two, or all slots."""
+    return min(1 << (m - 1).bit_length(), num_slots)
