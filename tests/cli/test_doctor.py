@@ -61,7 +61,7 @@ def test_kernels_that_compute_something_else_fail(monkeypatch):
     from dgen.sampler import kernels_for
 
     monkeypatch.setattr("dgen.sampler.kernels_for", lambda name, device: kernels_for("triton", device))
-    monkeypatch.setattr("dgen.sampler.jit.is_interpreted", lambda: True)
+    monkeypatch.setattr("dgen.jit.is_interpreted", lambda: True)
     monkeypatch.setattr(
         "dgen.sampler.self_test.self_test", lambda device: ["draw differs (x)", "ranks differ"]
     )

@@ -36,6 +36,6 @@ def test_a_kernel_that_computes_something_else_is_named(device, monkeypatch):
 
 @pytest.mark.usefixtures("interpreter")
 def test_without_a_card_it_is_refused(monkeypatch):
-    monkeypatch.setattr("dgen.sampler.jit.is_interpreted", lambda: False)
+    monkeypatch.setattr("dgen.jit.is_interpreted", lambda: False)
     with pytest.raises(SettingsError, match="need a CUDA device"):
         room.self_test(torch.device("cpu"))
