@@ -3,6 +3,9 @@
 from __future__ import annotations
 
 import json
+import os
+import sys
+import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -13,7 +16,7 @@ from dgen.cli import options
 from dgen.cli.checkup import Check, checks, terminal
 from dgen.cli.progress import Progress
 from dgen.cli.setting_flags import layers_of, takes_settings
-from dgen.cli.sink import Sink, standard_streams, wants_color
+from dgen.cli.sink import Sink, escaped, is_terminal, standard_streams, wants_color
 from dgen.settings import resolve
 
 _MARKS = {"ok": "ok  ", "warn": "warn", "skip": "skip", "fail": "FAIL"}
@@ -57,7 +60,23 @@ def _lines(found: Sequence[Check]) -> list[str]:
     width = max(len(check.name) for check in found)
     lines = []
     for check in found:
-        lines.append(f"{_MARKS[check.status]}  {check.name:{width}}  {check.detail}")
-        if check.hint:
-            lines.append(f"{'':{width + 6}}  {check.hint}")
+        head = f"{_MARKS[check.status]}  {check.name:{width}}  "
+        for text in filter(None, (check.detail, check.hint)):
+            lines += _hanging(escaped(text), head)
+            head = " " * len(head)
     return lines
+
+
+def _hanging(text: str, head: str) -> list[str]:
+    """The text behind its head; on a terminal, further lines stand under the first."""
+    if not is_terminal(sys.stdout):
+        return [head + text]
+    columns = os.get_terminal_size(sys.stdout.fileno()).columns
+    return textwrap.wrap(
+        text,
+        max(columns, len(head) + 20),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -16,4 +16,5 @@ def sparkline(values: Sequence[float], columns: int) -> str:
     top = max(values, default=0.0)
     if top <= 0:
         return _BLOCKS[0] * len(values)
-    return "".join(_BLOCKS[min(len(_BLOCKS) - 1, int(value / top * len(_BLOCKS)))] for value in values)
+    last = len(_BLOCKS) - 1
+    return "".join(_BLOCKS[max(0, min(last, int(value / top * len(_BLOCKS))))] for value in values)

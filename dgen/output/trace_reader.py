@@ -161,6 +161,8 @@ def _begin(record: Record) -> Trace:
     for key in ("model", "id", "dgen_version"):
         if not isinstance(record[key], str):
             raise ValueError(key)
+    if not isinstance(record["revision"], str | None):
+        raise ValueError("revision")
     for key in ("settings", "runtime", "versions"):
         if not isinstance(record[key], dict):
             raise ValueError(key)

@@ -89,4 +89,5 @@ def test_a_sparkline_is_a_block_a_value_or_the_mean_of_neighbours():
     assert sparkline([0, 0, 4, 4], 2) == "▁█"
     assert sparkline([0, 0], 10) == "▁▁"
     assert sparkline([], 10) == ""
+    assert sparkline([-5, 5], 10) == "▁█"
     assert len(sparkline(list(range(100)), 7)) == 7

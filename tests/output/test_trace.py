@@ -140,6 +140,7 @@ DAMAGES = [
     (1, {"canvas_len": 0}),
     (1, {"canvas_len": 10**12}),
     (1, {"model": 5}),
+    (1, {"revision": 5}),
     (1, {"settings": None}),
     (1, {"prompt_ids": ["a"]}),
     (1, {"names": {"0": {"special": 3}}}),
@@ -204,3 +205,22 @@ def test_changes_turn_one_canvas_into_the_next(pairs):
         canvas[first : first + len(ids)] = ids
     assert canvas == after
     assert sum(len(ids) for _, ids in _changes(before, after)) == sum(a != b for a, b in pairs)
+
+
+@given(st.data())
+def test_a_trace_that_was_tampered_with_is_read_or_refused_and_breaks_nothing(data):
+    from dgen.output.report.page import report
+
+    text = bytearray(trace_text().encode())
+    for _ in range(data.draw(st.integers(1, 3))):
+        at = data.draw(st.integers(0, len(text) - 1))
+        text[at : at + data.draw(st.integers(0, 3))] = data.draw(
+            st.sampled_from(
+                [b"", b"0", b"9" * 30, b"-", b"1e9", b'"', b"[]", b"{}", b"null", b"\xff", b"\n", b","]
+            )
+        )
+    try:
+        trace = parse_trace(bytes(text), name="x")
+    except UsageError:
+        return
+    report(trace)

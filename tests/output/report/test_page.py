@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import shutil
+import subprocess
 from html.parser import HTMLParser
 
 import pytest
@@ -112,3 +114,33 @@ def test_what_a_control_needs_has_a_name():
     assert "width=device-width" in next(a for _, a in page.elements if a.get("name") == "viewport")["content"]
     used = set(re.findall(r'find\("(\w+)"\)', page.texts["script"][1]))
     assert used <= set(by_id)
+
+
+BROWSER = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+
+
+@pytest.mark.skipif(BROWSER is None, reason="no browser here")
+def test_in_a_browser_the_script_shows_the_last_step(tmp_path):
+    path = tmp_path / "page.html"
+    path.write_text(page_of()[0], encoding="utf-8")
+    flags = [
+        "--headless",
+        "--no-sandbox",
+        "--disable-gpu",
+        "--enable-logging=stderr",
+        "--virtual-time-budget=1000",
+    ]
+    shown = subprocess.run(
+        [BROWSER, *flags, f"--user-data-dir={tmp_path}/profile", "--dump-dom", path.as_uri()],
+        capture_output=True,
+        encoding="utf-8",
+        timeout=120,
+        check=True,
+    )
+    assert "CONSOLE" not in shown.stderr
+    page = Page(shown.stdout)
+    tokens = [attributes for tag, attributes in page.elements if "data-at" in attributes]
+    assert len(tokens) == len(TOKENS)
+    assert page.count("svg") == 3
+    assert "".join(page.texts["output"]) == "canvas 2, step 1/1"
+    assert page.count("script") == 2
