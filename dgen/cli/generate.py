@@ -14,6 +14,7 @@ from dgen.cli.interruption import Interruption
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Format, Sink, standard_streams, wants_color
 from dgen.cli.threads import settle_threads
+from dgen.cli.watch import Draft, Slow, TraceFile, Watch
 from dgen.errors import DgenError, SettingsError
 from dgen.prompt import check_prompt
 from dgen.settings import Layer, Resolved, resolve
@@ -67,6 +68,9 @@ def generate(
             rich_help_panel=_OUTPUT,
         ),
     ] = "text",
+    draft: Draft = "auto",
+    slow: Slow = None,
+    trace: TraceFile = None,
     model: options.Model = None,
     revision: options.Revision = None,
     device: options.Device = None,
@@ -128,11 +132,12 @@ def generate(
     text = read_prompt(prompt, prompt_file, waiting=sink.note)
     system = from_argv(system, "--system")
     check_prompt(prompt=text, system=system, think=early.settings.think, raw=raw)
-    if sink.is_text and early.settings.logprobs is not None:
+    if sink.is_text and early.settings.logprobs is not None and trace is None:
         sink.warn("log-probabilities are not shown as text: add --format jsonl or json")
     if early.sources["model"] == "default":
         sink.note(BUILTIN_NOTE)
-    code = _answer(sink, layers, text, system=system, raw=raw, verbose=verbose)
+    with Watch(sink, draft=draft, slow=slow, trace=trace) as watch:
+        code = _answer(sink, watch, layers, text, system=system, raw=raw, verbose=verbose)
     if code:
         raise typer.Exit(code)
 
@@ -147,7 +152,7 @@ def _format(name: str) -> Format:
 
 
 def _answer(
-    sink: Sink, layers: list[Layer], text: str, *, system: str | None, raw: bool, verbose: bool
+    sink: Sink, watch: Watch, layers: list[Layer], text: str, *, system: str | None, raw: bool, verbose: bool
 ) -> int:
     with Progress(sink) as progress:
         started = time.perf_counter()
@@ -169,31 +174,39 @@ def _answer(
             logprobs_of=job.request.logprobs_of,
         )
         with Interruption(generator.engine.interrupt) as interruption:
-            _run(sink, progress, generator, job)
+            watch.begin(generator, job, is_over=lambda: interruption.happened)
+            _run(sink, watch, progress, generator, job)
+        watch.close()
     completion = job.completion
     assert completion is not None
     sink.completion(generator.record(job))
     if verbose or sink.is_text:
         sink.note(_summary(job))
     sink.close()
+    if watch.failure is not None:
+        sink.error(watch.failure)
+        return watch.failure.exit_code
     if completion.finish_reason == "error":
         sink.error(DgenError(completion.error or "the request failed", hint=completion.error_hint))
         return 1
     return interruption.exit_code if completion.finish_reason == "interrupted" else 0
 
 
-def _run(sink: Sink, progress: Progress, generator: Generator, job: Job) -> None:
+def _run(sink: Sink, watch: Watch, progress: Progress, generator: Generator, job: Job) -> None:
     from dgen.engine.events import Denoised, Prefilled
     from dgen.output.text import Piece
 
     progress.update(f"reading the prompt ({len(job.request.prompt_ids)} tokens)")
     for item in generator.run(job):
+        if watch.shows_canvas and isinstance(item, Denoised):
+            progress.pause()
+        watch.see(item)
         if isinstance(item, Piece):
             progress.clear()
             sink.piece(item)
         elif isinstance(item, Prefilled):
             progress.update("denoising")
-        elif isinstance(item, Denoised):
+        elif isinstance(item, Denoised) and not watch.shows_canvas:
             accepted = sum(item.accepted)
             progress.update(
                 f"canvas {item.canvas + 1}, step {item.step + 1}: {accepted}/{len(item.accepted)} accepted, "
