@@ -76,6 +76,9 @@ def generate(
     device: options.Device = None,
     dtype: options.DType = None,
     offline: options.Offline = None,
+    denoiser: options.Denoiser = None,
+    graphs: options.Graphs = None,
+    max_context: options.MaxContext = None,
     config: options.Config = None,
     assignments: options.Set = None,
     no_config: options.NoConfig = False,
@@ -119,6 +122,9 @@ def generate(
         device=device,
         dtype=dtype,
         offline=offline,
+        denoiser=denoiser,
+        graphs=graphs,
+        max_context=max_context,
     )
     sink = Sink(
         stdout, stderr, format=_format(output_format), quiet=quiet, verbose=verbose, color=wants_color(stderr)
