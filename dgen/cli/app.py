@@ -9,9 +9,11 @@ import typer
 from dgen._version import __version__
 from dgen.cli import bench_generate, bench_sampler, bench_step
 from dgen.cli.bench import bench_app
+from dgen.cli.choose import choose
 from dgen.cli.config import config
 from dgen.cli.doctor import doctor
 from dgen.cli.generate import generate
+from dgen.cli.infill import infill
 from dgen.cli.schema import schema
 from dgen.cli.trace import trace_app
 
@@ -43,6 +45,8 @@ def _root(
 
 
 app.command()(generate)
+app.command()(infill)
+app.command()(choose)
 app.command()(schema)
 bench_app.command("sampler")(bench_sampler.sampler)
 bench_app.command("step")(bench_step.step)
