@@ -12,11 +12,12 @@ choice of a story (a place, a weather), all of whose fillers are equally likely 
 import argparse
 import json
 import math
+import multiprocessing
 import os
 import random
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -36,41 +37,15 @@ def _generator(args: argparse.Namespace) -> Any:
 def _infill(args: argparse.Namespace) -> dict[str, Any]:
     from builtin_recipe.gaps import Corpus
 
-    from dgen.errors import DgenError
-    from dgen.infill.search import infill
-    from dgen.infill.template import Gap, Template
-
-    generator, corpus, rng = _generator(args), Corpus(), random.Random(f"gaps-{args.seed}")
-    cases = []
-    for index in range(args.count):
-        asked = corpus.draw(rng, gaps=1 + index % 3)
-        gaps = []
-        for gone in asked.gone:
-            size = len(generator.checkpoint.tokenizer.encode(" " + gone, add_special_tokens=False))
-            # Up to two tokens more than needed; every second text leaves all sizes open.
-            gaps.append(Gap(most=size + rng.randint(0, 2)) if index % 2 else Gap())
-        started = time.monotonic()
-        case: dict[str, Any] = {"kind": asked.kind, "gaps": len(gaps), "open": index % 2 == 0}
-        try:
-            found = infill(generator, Template(asked.pieces, tuple(gaps)), seed=index, tries=args.tries)
-            best = found.fillings[0]
-            rest = best.text
-            kept = rest.startswith(asked.pieces[0]) and rest.endswith(asked.pieces[-1])
-            kept = kept and best.text == "".join(
-                a + b for a, b in zip(asked.pieces, (*best.fills, ""), strict=True)
-            )
-            case |= {
-                "text": best.text,
-                "kept": kept,
-                "right": corpus.holds(best.text),
-                "passes": found.passes,
-            }
-        except DgenError as error:
-            case |= {"text": error.message, "kept": True, "right": False, "passes": 0}
-        case |= {"template": "_".join(asked.pieces), "seconds": time.monotonic() - started}
-        cases.append(case)
-        if not case["right"]:
-            print(f"  {asked.kind}: {case['template']!r} -> {case['text']!r}", file=sys.stderr, flush=True)
+    corpus, rng = Corpus(), random.Random(f"gaps-{args.seed}")
+    asked = [corpus.draw(rng, gaps=1 + index % 3) for index in range(args.count)]
+    tasks = list(enumerate(asked))
+    if args.processes > 1:
+        with multiprocessing.get_context("spawn").Pool(args.processes, _begin, (args,)) as workers:
+            cases = list(_told(workers.imap(_fill, tasks, chunksize=1)))
+    else:
+        _begin(args)
+        cases = list(_told(map(_fill, tasks)))
     groups: dict[str, list[dict[str, Any]]] = {"all": cases}
     for kind in sorted({c["kind"] for c in cases}):
         groups[kind] = [c for c in cases if c["kind"] == kind]
@@ -87,6 +62,74 @@ def _infill(args: argparse.Namespace) -> dict[str, Any]:
         for name, of in groups.items() if of
     ]  # fmt: skip
     return {"rows": rows, "cases": cases}
+
+
+_at_work: dict[str, Any] = {}
+
+
+def _begin(args: argparse.Namespace) -> None:
+    """What a process needs to fill texts."""
+    from builtin_recipe.gaps import Corpus
+
+    import torch
+
+    torch.set_num_threads(1)
+    _at_work.update(args=args, generator=_generator(args), corpus=Corpus())
+
+
+def _fill(task: tuple[int, Any]) -> dict[str, Any]:
+    from dgen.errors import DgenError
+    from dgen.infill.search import infill
+    from dgen.infill.template import Gap, Template
+
+    index, asked = task
+    args, generator, corpus = (_at_work[name] for name in ("args", "generator", "corpus"))
+    rng, gaps = random.Random(f"sizes-{args.seed}-{index}"), []
+    for gone in asked.gone:
+        size = len(generator.checkpoint.tokenizer.encode(" " + gone, add_special_tokens=False))
+        # Up to two tokens more than needed; every second text leaves all sizes open.
+        gaps.append(Gap(most=size + rng.randint(0, 2)) if index % 2 else Gap())
+    case: dict[str, Any] = {"kind": asked.kind, "gaps": len(gaps), "open": index % 2 == 0}
+    case["template"] = "_".join(asked.pieces)
+    started = time.monotonic()
+    try:
+        found = infill(generator, Template(asked.pieces, tuple(gaps)), seed=index, tries=args.tries)
+    except DgenError as error:
+        return case | {"text": error.message, "kept": True, "right": False, "passes": 0, "seconds": 0.0}
+    best = found.fillings[0]
+    return case | {
+        "text": best.text,
+        "kept": _is_kept(generator, asked.pieces, best),
+        "right": corpus.holds(best.text),
+        "passes": found.passes,
+        "seconds": time.monotonic() - started,
+    }
+
+
+def _is_kept(generator: Any, pieces: tuple[str, ...], best: Any) -> bool:
+    """Whether what was given stands in the text unchanged, between texts that are those of the gaps' ids."""
+    vocabulary = generator.checkpoint.vocabulary
+    at = 0
+    for piece, fill, ids in zip(pieces, (*best.fills, ""), (*best.ids, ()), strict=True):
+        if not best.text.startswith(piece + fill, at):
+            return False
+        if b"".join(map(vocabulary.piece, ids)).decode().removeprefix(" ") != fill.removeprefix(" "):
+            return False
+        at += len(piece) + len(fill)
+    return at == len(best.text)
+
+
+def _told(cases: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
+    """The same cases, what goes wrong written to stderr as it comes."""
+    right = 0
+    for number, case in enumerate(cases, 1):
+        right += case["right"]
+        if not case["right"]:
+            print(
+                f"{right} of {number}  {case['kind']}: {case['template']!r} -> {case['text']!r}",
+                file=sys.stderr,
+            )
+        yield case
 
 
 def _choose(args: argparse.Namespace) -> dict[str, Any]:
@@ -178,6 +221,7 @@ def main() -> None:
     parser.add_argument("--count", type=int, default=200)
     parser.add_argument("--seed", type=int, default=SEED)
     parser.add_argument("--tries", type=int, default=4, help="seeds that infill denoises under")
+    parser.add_argument("--processes", type=int, default=1, help="processes that fill texts")
     parser.add_argument("--model", default="builtin")
     parser.add_argument("--device", default="cpu")
     parser.add_argument("--output", type=Path, help="write the figures as JSON")

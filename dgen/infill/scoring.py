@@ -1,7 +1,7 @@
 """Runs many requests to their end, and scores whole texts: each token as the model sees it with all others in place.
 
-Knows ids and an Engine. A token's score is the log-probability (T = 1) that one denoising step gives it with every other
-position of the text is pinned and its own is noise.
+Knows ids and an Engine. A token's score is the log-probability (T = 1) that one denoising step gives it where every
+other position of the text is pinned and its own is noise.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from dgen.engine.events import Completion, Finished
 from dgen.engine.request import Request
 from dgen.errors import DgenError
 
-NEAR = 16
+NEAR = 8
 """How far from a gap a token may lie and still be scored."""
 Progress = Callable[[str, int, int], None]
 
