@@ -12,12 +12,12 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
+from dgen.choices import check_choices
 from dgen.engine.request import Request
 from dgen.errors import DgenError, UsageError
 from dgen.infill.pieces import encode
 from dgen.infill.scoring import Progress, Runner
 from dgen.infill.search import end_id
-from dgen.infill.template import parse_template
 from dgen.sampler import derive_seed
 from dgen.settings import Resolved
 
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from dgen.generator import Generator
 
 PASSES = 4
-MOST_CHOICES = 1000
 
 
 @dataclass(frozen=True, slots=True)
@@ -85,8 +84,7 @@ def choose(
         UsageError, SettingsError, ContextError: what can't be scored.
         DgenError: a request failed.
     """
-    before, behind = _around(answer)
-    _check(choices, prompt=prompt, system=system, answer=answer, passes=passes)
+    before, behind = check_choices(choices, prompt=prompt, system=system, answer=answer, passes=passes)
     job = generator.job(prompt or "", system=system, raw=prompt is None, **settings)
     tokenizer, vocabulary = generator.checkpoint.tokenizer, generator.checkpoint.vocabulary
     end = end_id(generator, chat=prompt is not None)
@@ -171,36 +169,6 @@ class _Reader:
         ]
         draws = len(self._seeds)
         return [done[i * draws : (i + 1) * draws] for i in range(len(starts))]
-
-
-def _around(answer: str) -> tuple[str, str]:
-    template = parse_template(answer)
-    if len(template.gaps) != 1:
-        raise UsageError(
-            f"the answer's text has {len(template.gaps)} gaps; the choice goes into one",
-            hint="For example: --answer 'It is {{}}.'",
-        )
-    before, behind = template.pieces
-    return before, behind
-
-
-def _check(
-    choices: Sequence[str], *, prompt: str | None, system: str | None, answer: str, passes: int
-) -> None:
-    if not 2 <= len(choices) <= MOST_CHOICES:
-        count = "there is 1 choice" if len(choices) == 1 else f"there are {len(choices)} choices"
-        raise UsageError(f"{count}; give 2 to {MOST_CHOICES}", hint="For example: --choices yes,no,maybe")
-    for text in choices:
-        if not text.strip():
-            raise UsageError("a choice is empty", hint="Give each some text, for example --choices yes,no")
-        if choices.count(text) > 1:
-            raise UsageError(f"the choice '{text}' is given twice", hint="Leave one of them out.")
-    if prompt is None and answer.strip() == "{{}}":
-        raise UsageError("there is nothing to choose for", hint="Give --prompt, or --answer 'Coal is {{}}.'")
-    if system is not None and prompt is None:
-        raise UsageError("a system text needs a prompt", hint="Add --prompt, or leave --system out.")
-    if passes < 1:
-        raise UsageError(f"--passes must be at least 1, not {passes}", hint="The default is 4.")
 
 
 def _shared(rows: Sequence[tuple[int, ...]]) -> int:

@@ -69,9 +69,8 @@ _at_work: dict[str, Any] = {}
 
 def _begin(args: argparse.Namespace) -> None:
     """What a process needs to fill texts."""
-    from builtin_recipe.gaps import Corpus
-
     import torch
+    from builtin_recipe.gaps import Corpus
 
     torch.set_num_threads(1)
     _at_work.update(args=args, generator=_generator(args), corpus=Corpus())

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dgen.choices import check_choices
 from dgen.cli import options
 from dgen.cli.generate import BUILTIN_NOTE
 from dgen.cli.inputs import from_argv, read_prompt
@@ -119,6 +120,8 @@ def choose(
     alone = answer != "{{}}" and prompt is None and prompt_file is None
     # Where an answer's text may stand alone, stdin counts only if it was handed over on purpose.
     question = read_prompt("" if alone else prompt, prompt_file, waiting=sink.note) or None
+    system, answer = from_argv(system, "--system"), from_argv(answer, "--answer") or ""
+    check_choices(texts, prompt=question, system=system, answer=answer, passes=draws)
     if early.sources["model"] == "default":
         sink.note(BUILTIN_NOTE)
     with Progress(sink) as progress:
@@ -135,8 +138,8 @@ def choose(
             generator,
             texts,
             prompt=question,
-            system=from_argv(system, "--system"),
-            answer=from_argv(answer, "--answer") or answer,
+            system=system,
+            answer=answer,
             passes=draws,
             exact=exact,
             progress=lambda doing, done, total: progress.update(f"{doing}: {done} of {total}"),

@@ -16,6 +16,7 @@ from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, standard_streams, wants_color
 from dgen.cli.threads import settle_threads
 from dgen.errors import UsageError
+from dgen.infill.template import check_voice, parse_template
 from dgen.settings import Layer, resolve
 
 if TYPE_CHECKING:
@@ -144,6 +145,9 @@ def infill(
     count = whole_number("n", n, low=1, high=1000)
     seeds = whole_number("tries", tries, low=1, high=1000)
     source = _Source(sink, prompt, prompt_file, draft_file, renoise, span)
+    instruction = from_argv(instruction, "--instruction")
+    system = from_argv(system, "--system")
+    check_voice(instruction, system)
     if early.sources["model"] == "default":
         sink.note(BUILTIN_NOTE)
     with Progress(sink) as progress:
@@ -160,8 +164,8 @@ def infill(
         found = fill(
             generator,
             template,
-            instruction=from_argv(instruction, "--instruction"),
-            system=from_argv(system, "--system"),
+            instruction=instruction,
+            system=system,
             n=count,
             tries=seeds,
             progress=lambda doing, done, total: progress.update(f"{doing}: {done} of {total}"),
@@ -184,8 +188,6 @@ class _Source:
         renoise: str | None,
         spans: list[str] | None,
     ) -> None:
-        from dgen.infill.template import parse_template
-
         self._draft: str | None = None
         self._share: float | None = None
         self._spans = [_span(text) for text in spans or []]

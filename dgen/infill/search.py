@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any
 
 from dgen.engine.events import Completion, Emitted
 from dgen.engine.request import Request
-from dgen.errors import DgenError, UsageError
+from dgen.errors import DgenError
 from dgen.infill.pieces import Pieces, encode_pieces, fill_text
 from dgen.infill.scoring import Placed, Progress, Runner
-from dgen.infill.template import Template
+from dgen.infill.template import Template, check_voice
 from dgen.infill.window import Planner, Window, combinations, length_options
 from dgen.sampler import derive_seed
 from dgen.settings import Resolved
@@ -100,10 +100,7 @@ def infill(
         UsageError, SettingsError, ContextError: what can't be run.
         DgenError: a request failed, or no filling was found.
     """
-    if system is not None and instruction is None:
-        raise UsageError(
-            "a system text needs an instruction", hint="Add --instruction, or leave --system out."
-        )
+    check_voice(instruction, system)
     job = generator.job(instruction or "", system=system, raw=instruction is None, **settings)
     search = _Search(generator, template, job.request, n=n, tries=max(n, tries), progress=progress)
     end = end_id(generator, chat=instruction is not None)

@@ -73,6 +73,16 @@ def parse_template(text: str) -> Template:
     return Template(tuple(pieces), tuple(gaps))
 
 
+def check_voice(instruction: str | None, system: str | None) -> None:
+    """Raises UsageError for a system text that has no instruction to stand before, or an instruction without text."""
+    if system is not None and instruction is None:
+        raise UsageError(
+            "a system text needs an instruction", hint="Add --instruction, or leave --system out."
+        )
+    if instruction is not None and not instruction.strip():
+        raise UsageError("the instruction is empty", hint="Give it some text, or leave --instruction out.")
+
+
 def _gap(size: str) -> Gap:
     if not size:
         return Gap()
