@@ -1,7 +1,8 @@
-"""Runs many requests to their end, and scores whole texts: each token as the model sees it with all others in place.
+"""Runs many requests to their end, and scores whole texts: each word as the model sees it with all others in place.
 
-Knows ids and an Engine. A token's score is the log-probability (T = 1) that one denoising step gives it where every
-other position of the text is pinned and its own is noise.
+Knows ids and an Engine. A word is opened as a whole, since half of a name or a number would give the other half away:
+the scores of its tokens are the log-probabilities (T = 1) that one denoising step gives them where all other positions
+of the text are pinned and theirs are noise.
 """
 
 from __future__ import annotations
@@ -15,7 +16,9 @@ from dgen.engine.request import Request
 from dgen.errors import DgenError
 
 NEAR = 8
-"""How far from a gap a token may lie and still be scored."""
+"""How far from a gap a word may lie and still be scored, in tokens."""
+LONGEST_WORD = 8
+"""Tokens that are opened together; text without spaces is cut into such parts."""
 Progress = Callable[[str, int, int], None]
 
 
@@ -27,12 +30,18 @@ class Placed:
     ids: tuple[int, ...]
     spots: tuple[tuple[int, int], ...]
 
-    def near(self) -> list[int]:
-        """Positions in a gap or near one."""
+    def words(self, begins: Callable[[int], bool]) -> list[range]:
+        """The words in a gap or near one, as ranges of positions; `begins` says whether an id begins a word."""
+        starts = [p for p, token_id in enumerate(self.ids) if p == 0 or begins(token_id)]
+        words = [
+            range(first, min(first + LONGEST_WORD, end))
+            for start, end in zip(starts, [*starts[1:], len(self.ids)], strict=True)
+            for first in range(start, end, LONGEST_WORD)
+        ]
         return [
-            position
-            for position in range(len(self.ids))
-            if any(start - NEAR <= position < end + NEAR for start, end in self.spots)
+            word
+            for word in words
+            if any(start - NEAR < word.stop and word.start < end + NEAR for start, end in self.spots)
         ]
 
 
@@ -66,18 +75,27 @@ class Runner:
             raise KeyboardInterrupt
         return [done[index] for index in range(len(requests))]
 
-    def score(self, texts: Sequence[Placed], like: Request) -> list[dict[int, float]]:
-        """By position, the score of each token in or near a gap; `like` says the rest of the requests."""
-        asked = [(index, position) for index, text in enumerate(texts) for position in text.near()]
-        requests = [self._alone(texts[index], position, like) for index, position in asked]
+    def score(
+        self, texts: Sequence[Placed], like: Request, begins: Callable[[int], bool]
+    ) -> list[dict[int, float]]:
+        """By position, the score of each token of a word in or near a gap.
+
+        Args:
+            like: says the rest of the requests.
+            begins: whether an id begins a word.
+        """
+        asked = [(index, word) for index, text in enumerate(texts) for word in text.words(begins)]
+        requests = [self._opened(texts[index], word, like) for index, word in asked]
         scores: list[dict[int, float]] = [{} for _ in texts]
-        for (index, position), completion in zip(asked, self.complete(requests, "scoring"), strict=True):
-            scores[index][position] = completion.tokens[position].asked[0][1]
+        for (index, word), completion in zip(asked, self.complete(requests, "scoring"), strict=True):
+            for position in word:
+                known = dict(completion.tokens[position].asked)
+                scores[index][position] = known[texts[index].ids[position]]
         return scores
 
-    def _alone(self, text: Placed, position: int, like: Request) -> Request:
+    def _opened(self, text: Placed, word: range, like: Request) -> Request:
         pins = dict(enumerate(text.ids))
-        wanted = pins.pop(position)
+        wanted = tuple(dict.fromkeys(pins.pop(position) for position in word))
         return replace(
             like,
             prompt_ids=text.prefix,
@@ -87,6 +105,6 @@ class Runner:
             pins=pins,
             seed_canvas=(),
             logprobs=0,
-            logprob_ids=(wanted,),
+            logprob_ids=wanted,
             logprobs_of="raw",
         )

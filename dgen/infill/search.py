@@ -3,44 +3,39 @@
 A canvas has fixed positions, so a gap of up to n tokens is tried at several lengths: one denoising step scores each
 combination, and the best few are denoised to the end under several seeds. What converges is first sorted by its
 log-probability on the last step, given tokens included: a filling that does not fit shows in what stands around it.
-The best of these are then scored token by token (`scoring`), which is the score that counts.
+The best of these are then scored word by word (`scoring`), which is the score that counts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
-from itertools import product
 from typing import TYPE_CHECKING, Any
 
 from dgen.engine.events import Completion, Emitted
 from dgen.engine.request import Request
 from dgen.errors import DgenError
+from dgen.infill.lengths import Lengths, length_options, shortlist
 from dgen.infill.pieces import Pieces, encode_pieces, fill_text
 from dgen.infill.scoring import Placed, Progress, Runner
 from dgen.infill.template import Template, check_voice
-from dgen.infill.window import Planner, Window, combinations, length_options
+from dgen.infill.window import Planner, Window
 from dgen.sampler import derive_seed
 from dgen.settings import Resolved
 
 if TYPE_CHECKING:
     from dgen.generator import Generator
 
-SHORTLIST = 3
-"""Combinations of lengths that are denoised to the end."""
-WHOLE_GRID = 64
-"""Combinations up to this many are all scored; of more, one gap's lengths after the other."""
-BEAM = 3
 TRIES = 4
-LOOKED_AT = 4
-"""Fillings, at least, that are scored token by token."""
+LOOKED_AT = 8
+"""Fillings, at least, that are scored word by word."""
 
 
 @dataclass(frozen=True, slots=True)
 class Filling:
     """One way to fill the gaps: `fills` are their texts, `text` the whole.
 
-    `score` is the sum of the log-probabilities of the tokens in the gaps and near them, each with all the others in
+    `score` is the sum of the log-probabilities of the words in the gaps and near them, each with all the others in
     place, in nats; `gap_logprob` is the gaps' own part of it.
     """
 
@@ -160,27 +155,29 @@ class _Search:
             end,
         )
         partials = [_Partial()]
-        while partials and len(partials[0].ids) < len(self._template.gaps):
-            tries = -(-self._tries // len(partials))
-            grown = [new for old in partials for new in self._grow(old, planner, pieces, tries)]
+        while partials and (least := min(len(p.ids) for p in partials)) < len(self._template.gaps):
+            # Windows of unlike sizes may have filled unlike numbers of gaps: those that lag catch up.
+            lagging = [p for p in partials if len(p.ids) == least]
+            tries = -(-self._tries // len(lagging))
+            grown = [new for old in lagging for new in self._grow(old, planner, pieces, tries)]
             distinct: dict[tuple[str, ...], _Partial] = {}
             for partial in sorted(grown, key=lambda p: -(p.settled + p.first)):
                 distinct.setdefault(partial.texts, partial)
-            # Windows of unlike sizes may have filled unlike numbers of gaps: those that lag catch up first.
-            least = min((len(p.ids) for p in distinct.values()), default=0)
-            lagging = [p for p in distinct.values() if len(p.ids) == least][: max(self._n, LOOKED_AT)]
-            partials = sorted(self._settle(lagging), key=lambda p: -p.settled)[: self._n]
+            settled = self._settle(list(distinct.values())[: max(self._n, LOOKED_AT)])
+            ahead = [p for p in partials if len(p.ids) > least]
+            partials = [*ahead, *sorted(settled, key=lambda p: -p.settled)[: self._n]]
+        partials = sorted(partials, key=lambda p: -p.settled)[: self._n]
         return [
             Filling(self._template.filled(p.texts), p.texts, p.ids, p.settled, p.gap_logprob, p.seed)
             for p in partials
         ]
 
     def _settle(self, partials: Sequence[_Partial]) -> list[_Partial]:
-        """The same partials, their last window scored token by token."""
+        """The same partials, their last window scored word by word."""
         texts = [p.placed for p in partials if p.placed is not None]
         out = []
         for partial, text, scores in zip(
-            partials, texts, self._runner.score(texts, self._request), strict=True
+            partials, texts, self._runner.score(texts, self._request, self._begins_word), strict=True
         ):
             inside = sum(scores[position] for start, end in text.spots for position in range(start, end))
             out.append(
@@ -192,6 +189,11 @@ class _Search:
                 )
             )
         return out
+
+    def _begins_word(self, token_id: int) -> bool:
+        piece = self._vocabulary.piece(token_id)
+        # A byte above 127 belongs to a letter, or to a character that no word needs to end at.
+        return not (piece[:1].isalnum() or piece[:1] >= b"\x80")
 
     def _grow(self, old: _Partial, planner: Planner, pieces: Pieces, tries: int) -> Iterator[_Partial]:
         window = planner.next(old.ids)
@@ -208,33 +210,17 @@ class _Search:
             if new is not None:
                 yield replace(new, seed=request.seed)
 
-    def _shortlist(self, window: Window, planner: Planner) -> list[tuple[int, ...]]:
-        """The most promising combinations of lengths, the best first."""
+    def _shortlist(self, window: Window, planner: Planner) -> list[Lengths]:
         inner = window.gaps[:-1] if window.trailing else window.gaps
-        options = {g: length_options(self._template.gaps[g], planner.most(g)) for g in inner}
-        scores: dict[tuple[int, ...], float] = {}
+        options = [length_options(self._template.gaps[gap], planner.most(gap)) for gap in inner]
 
-        def score(combos: Iterable[tuple[int, ...]]) -> list[tuple[int, ...]]:
-            new = [c for c in dict.fromkeys(combos) if c not in scores]
-            requests = [self._screening(window, c) for c in new]
-            for combo, completion in zip(new, self._runner.complete(requests, "trying lengths"), strict=True):
-                scores[combo] = _total(completion.tokens)
-            return sorted(scores, key=lambda c: -scores[c])
+        def score(combinations: list[Lengths]) -> list[float]:
+            requests = [self._screening(window, lengths) for lengths in combinations]
+            return [_total(done.tokens) for done in self._runner.complete(requests, "trying lengths")]
 
-        total = combinations(options)
-        if total == 1:
-            return [tuple(lengths[0] for lengths in options.values())]
-        if total <= WHOLE_GRID:
-            return score(product(*options.values()))[:SHORTLIST]
-        best = [tuple(lengths[min(1, len(lengths) - 1)] for lengths in options.values())]
-        for _ in range(2):
-            for place, lengths in enumerate(options.values()):
-                best = score(
-                    (*combo[:place], length, *combo[place + 1 :]) for combo in best for length in lengths
-                )[:BEAM]
-        return best[:SHORTLIST]
+        return shortlist(options, score)
 
-    def _screening(self, window: Window, lengths: tuple[int, ...]) -> Request:
+    def _screening(self, window: Window, lengths: Lengths) -> Request:
         return replace(
             self._request,
             prompt_ids=window.prefix,
@@ -246,7 +232,7 @@ class _Search:
             **_SCORED,
         )
 
-    def _denoising(self, window: Window, planner: Planner, lengths: tuple[int, ...], seed: int) -> Request:
+    def _denoising(self, window: Window, planner: Planner, lengths: Lengths, seed: int) -> Request:
         pins, size = window.pins(lengths), window.size(lengths)
         if window.trailing:
             most = self._template.gaps[window.gaps[-1]].most
@@ -264,7 +250,7 @@ class _Search:
         )
 
     def _read(
-        self, old: _Partial, window: Window, lengths: tuple[int, ...], completion: Completion, pieces: Pieces
+        self, old: _Partial, window: Window, lengths: Lengths, completion: Completion, pieces: Pieces
     ) -> _Partial | None:
         """What this completion adds to a partial filling; None where it can't stand in the gaps."""
         tokens = completion.tokens

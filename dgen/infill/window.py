@@ -6,9 +6,8 @@ a request of its own that begins shortly before a gap, so that every gap has its
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
-from math import prod
 
 from dgen.infill.template import USUAL_MOST, Gap
 
@@ -123,16 +122,3 @@ class Planner:
                 break
             last += 1
         return last
-
-
-def length_options(gap: Gap, most: int) -> tuple[int, ...]:
-    """Lengths worth trying: every one up to 16, then a quarter more each time, and the most."""
-    out = list(range(gap.least, min(max(most, gap.least), 16) + 1)) or [gap.least]
-    while out[-1] < most:
-        out.append(min(out[-1] + max(out[-1] // 4, 1), most))
-    return tuple(out)
-
-
-def combinations(options: Mapping[int, Sequence[int]]) -> int:
-    """How many combinations of lengths there are."""
-    return prod(len(lengths) for lengths in options.values())

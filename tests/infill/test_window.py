@@ -6,7 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from dgen.infill.template import Gap
-from dgen.infill.window import Planner, length_options
+from dgen.infill.window import Planner
 
 END, BASE = 9999, (7, 7)
 
@@ -82,12 +82,3 @@ def test_all_gaps_are_filled_in_order_with_what_is_given_around_them(pieces, dat
         given = [token for piece in plan.pieces[: len(fills) + 1] for token in piece]
         assert [token for token in before if 100 <= token < 9000] == given
         fills += [(1,) * plan.most(gap) for gap in window.gaps]
-
-
-def test_lengths_worth_trying_are_all_the_short_ones_and_the_most():
-    assert length_options(Gap(most=4), 4) == (1, 2, 3, 4)
-    assert length_options(Gap(5, 5), 5) == (5,)
-    long = length_options(Gap(most=200), 200)
-    assert long[:16] == tuple(range(1, 17))
-    assert long[-1] == 200
-    assert len(long) < 32
