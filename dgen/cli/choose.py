@@ -185,7 +185,7 @@ def _write(sink: Sink, generator: Generator, found: Chosen, seconds: dict[str, f
             **runtime_of(generator),
         )
         sink.document(dumps(run))
-    way = "in full" if found.exact else "from noise"
+    way = "in full" if found.exact else "at once"
     sink.note(
         f"{way} · {found.passes} decoder passes · {seconds['scoring']:.1f} s · the choices hold "
         f"{found.mass:.1%} of the model's probability · seed {request['seed']}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 import time
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -145,6 +146,8 @@ def infill(
     count = whole_number("n", n, low=1, high=1000)
     seeds = whole_number("tries", tries, low=1, high=1000)
     source = _Source(sink, prompt, prompt_file, draft_file, renoise, span)
+    # Drawn here, since it also draws the words of a draft.
+    seed = early.settings.seed if early.settings.seed is not None else secrets.randbelow(2**32)
     instruction = from_argv(instruction, "--instruction")
     system = from_argv(system, "--system")
     check_voice(instruction, system)
@@ -160,7 +163,7 @@ def infill(
         generator = from_layers(layers, progress=progress.amount)
         settle_threads(generator.checkpoint.model)
         loaded = time.perf_counter()
-        template = source.template(generator, seed=early.settings.seed or 0)
+        template = source.template(generator, seed=seed)
         found = fill(
             generator,
             template,
@@ -168,6 +171,7 @@ def infill(
             system=system,
             n=count,
             tries=seeds,
+            seed=seed,
             progress=lambda doing, done, total: progress.update(f"{doing}: {done} of {total}"),
         )
         seconds = {"load": loaded - started, "search": time.perf_counter() - loaded}
@@ -271,7 +275,7 @@ def _write(
             sink.document(texts[0])
         else:
             sink.document(
-                aligned([(f"{f.score:9.2f}", t) for f, t in zip(found.fillings, texts, strict=True)])
+                aligned([(f"{f.score:7.2f}", t) for f, t in zip(found.fillings, texts, strict=True)])
             )
     else:
         for record in records if lines else ():
