@@ -27,8 +27,9 @@ if TYPE_CHECKING:
     from dgen.generator import Generator
 
 TRIES = 4
-LOOKED_AT = 8
-"""Fillings, at least, that are scored word by word."""
+LOOKS = 64
+"""Words that are scored one by one at each window, over as many fillings as that is enough for, FEWEST at least."""
+FEWEST = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +164,7 @@ class _Search:
             distinct: dict[tuple[str, ...], _Partial] = {}
             for partial in sorted(grown, key=lambda p: -(p.settled + p.first)):
                 distinct.setdefault(partial.texts, partial)
-            settled = self._settle(list(distinct.values())[: max(self._n, LOOKED_AT)])
+            settled = self._settle(self._worth_a_look(list(distinct.values())))
             ahead = [p for p in partials if len(p.ids) > least]
             partials = [*ahead, *sorted(settled, key=lambda p: -p.settled)[: self._n]]
         partials = sorted(partials, key=lambda p: -p.settled)[: self._n]
@@ -171,6 +172,15 @@ class _Search:
             Filling(self._template.filled(p.texts), p.texts, p.ids, p.settled, p.gap_logprob, p.seed)
             for p in partials
         ]
+
+    def _worth_a_look(self, partials: Sequence[_Partial]) -> Sequence[_Partial]:
+        """The first ones, as many as LOOKS is enough for."""
+        words = 0
+        for count, partial in enumerate(partials):
+            words += len(partial.placed.words(self._begins_word)) if partial.placed else 0
+            if words > LOOKS and count >= max(self._n, FEWEST):
+                return partials[:count]
+        return partials
 
     def _settle(self, partials: Sequence[_Partial]) -> list[_Partial]:
         """The same partials, their last window scored word by word."""

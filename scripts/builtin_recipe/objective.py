@@ -46,7 +46,7 @@ def _spread(rows: int, device: torch.device) -> Tensor:
 def noised(canvas: Tensor, filled: Tensor, gaps: Tensor, vocabulary: int) -> Tensor:
     """Canvases [rows, CANVAS] with noise: each position with chance t ~ U(0.001, 1), or up to MOST_GAPS spans of text.
 
-    Noise is uniform over the whole vocabulary. Where `gaps` is set only spans are made. Spans may meet, and take at most
+    Noise is uniform over the whole vocabulary. Where `gaps` is set only spans are made. Spans may meet, and take up to
     LONGEST_GAP positions together.
     """
     rows, device = canvas.shape[0], canvas.device
