@@ -123,11 +123,9 @@ def _told(cases: Iterable[dict[str, Any]]) -> Iterator[dict[str, Any]]:
     right = 0
     for number, case in enumerate(cases, 1):
         right += case["right"]
-        if not case["right"]:
-            print(
-                f"{right} of {number}  {case['kind']}: {case['template']!r} -> {case['text']!r}",
-                file=sys.stderr,
-            )
+        said = "" if case["right"] else f"  {case['kind']}: {case['template']!r} -> {case['text']!r}"
+        if said or number % 10 == 0:
+            print(f"{right} of {number}{said}", file=sys.stderr)
         yield case
 
 
