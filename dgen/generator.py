@@ -90,7 +90,6 @@ class Generator:
         layers: the layers behind `resolved`, so that a call's own settings can be laid on top.
         load_seconds: how long the checkpoint took, for the record.
         num_slots: how many requests may run at a time, where the settings don't say.
-        holds_prefix: keep the KV of a prompt's beginning between requests (see `Request.hold`), in one more slot.
 
     Raises:
         SettingsError: the denoiser or the context asked for can't be had.
@@ -104,7 +103,6 @@ class Generator:
         *,
         load_seconds: float = 0.0,
         num_slots: int = 1,
-        holds_prefix: bool = False,
     ) -> None:
         self.checkpoint = checkpoint
         self.resolved = resolved
@@ -114,25 +112,12 @@ class Generator:
         self.denoiser: Denoiser = build_denoiser(
             checkpoint.model,
             denoiser=asked.denoiser,
-            num_slots=(asked.slots or num_slots) + holds_prefix,
+            num_slots=asked.slots or num_slots,
             max_context=asked.max_context,
             graphs=asked.graphs,
         )
         self.kernels = kernels_for(asked.kernel, self.denoiser.device)
-        self.engine = Engine(self.denoiser, self.kernels, graphs=asked.graphs, holds_prefix=holds_prefix)
-
-    def resolve(self, layers: Sequence[Layer]) -> Resolved:
-        """The settings of this model with further layers on top.
-
-        Raises:
-            SettingsError: as in `dgen.settings.resolve`, and for a setting that shapes the run.
-        """
-        for name in (name for layer in layers for name in layer.values):
-            if name in SETTINGS and SETTINGS[name].scope == "run":
-                raise SettingsError(
-                    f"{name} can't be changed after loading", hint=f"Give it to dgen.load({name}=...)."
-                )
-        return resolve([*self._layers, *layers])
+        self.engine = Engine(self.denoiser, self.kernels, graphs=asked.graphs)
 
     def job(
         self,
@@ -155,7 +140,12 @@ class Generator:
         Raises:
             UsageError, SettingsError, ContextError: what can't be run, before any work.
         """
-        resolved = self.resolve([Layer("argument", settings)]) if settings else self.resolved
+        for name in settings:
+            if name in SETTINGS and SETTINGS[name].scope == "run":
+                raise SettingsError(
+                    f"{name} can't be changed after loading", hint=f"Give it to dgen.load({name}=...)."
+                )
+        resolved = resolve([*self._layers, Layer("argument", settings)]) if settings else self.resolved
         asked = resolved.settings
         if asked.seed is None:
             resolved = Resolved(
@@ -291,14 +281,11 @@ def load(model: str | os.PathLike[str] = "builtin", **settings: Any) -> Generato
     return from_layers([Layer("argument", named)])
 
 
-def from_layers(
-    layers: Sequence[Layer], *, progress: LoadProgress | None = None, holds_prefix: bool = False
-) -> Generator:
+def from_layers(layers: Sequence[Layer], *, progress: LoadProgress | None = None) -> Generator:
     """Load the checkpoint that `layers` name; its own defaults are laid under them.
 
     Args:
         progress: called with "download" or "load", bytes done and bytes in all.
-        holds_prefix: as in `Generator`.
 
     Raises:
         CheckpointError, SettingsError: as in `load`.
@@ -321,10 +308,4 @@ def from_layers(
             f"generation_config.json of {checkpoint.name} is not usable: {error.message}", hint=error.hint
         ) from None
     all_layers = [own, *layers]
-    return Generator(
-        checkpoint,
-        resolve(all_layers),
-        all_layers,
-        load_seconds=time.perf_counter() - started,
-        holds_prefix=holds_prefix,
-    )
+    return Generator(checkpoint, resolve(all_layers), all_layers, load_seconds=time.perf_counter() - started)

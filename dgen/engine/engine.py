@@ -27,7 +27,6 @@ from dgen.engine.events import (
 )
 from dgen.engine.job import Job, cut, out_of_memory, sort_out
 from dgen.engine.limits import check_request
-from dgen.engine.prompts import HeldPrefix, Prompts
 from dgen.engine.request import Request
 from dgen.engine.stash import Converging, RowLogprobs, stash_logprobs
 from dgen.engine.step import StepResult, read_back
@@ -43,18 +42,14 @@ class Engine:
         denoiser: turns canvases into logits; the engine owns its slots while `run` is active.
         kernels: the sampler's implementation.
         graphs: whether steps are captured as CUDA graphs, where the denoiser allows it.
-        holds_prefix: give up the denoiser's last slot to the KV of a prompt's beginning (see `Request.hold`).
 
     Attributes:
         max_running: at most this many requests run at a time; a lower value lets running ones end.
     """
 
-    def __init__(
-        self, denoiser: Denoiser, kernels: SamplerKernels, *, graphs: bool = True, holds_prefix: bool = False
-    ) -> None:
+    def __init__(self, denoiser: Denoiser, kernels: SamplerKernels, *, graphs: bool = True) -> None:
         self.denoiser = denoiser
-        self._prompts = HeldPrefix(denoiser) if holds_prefix else Prompts(denoiser)
-        self.max_running = self._prompts.num_slots
+        self.max_running = denoiser.num_slots
         self._kernels = kernels
         self._state = CanvasState(
             denoiser.num_slots, denoiser.canvas_len, denoiser.vocab_size, denoiser.device, kernels
@@ -108,7 +103,7 @@ class Engine:
         self._active = True
         self._stops.clear()
         waiting = iter(enumerate(requests))
-        free = list(range(self._prompts.num_slots))[::-1]
+        free = list(range(self.denoiser.num_slots))[::-1]
         running: dict[int, Job] = {}
         try:
             while True:
@@ -138,7 +133,9 @@ class Engine:
     def _admit(self, job: Job, running: dict[int, Job], free: list[int]) -> Iterator[Event]:
         try:
             self.check(job.request)
-            reused = self._prompts.read(job.slot, job.request)
+            self.denoiser.prefill(
+                job.slot, torch.tensor(job.request.prompt_ids, dtype=torch.int64, device=self.denoiser.device)
+            )
         except DgenError as error:
             yield self._finish(job, "error", running, free, error)
             return
@@ -146,7 +143,7 @@ class Engine:
             yield self._finish(job, "error", running, free, out_of_memory(full, "reading the prompt"))
             return
         self._state.admit(job.slot, job.request)
-        yield Prefilled(job.index, job.slot, len(job.request.prompt_ids), reused)
+        yield Prefilled(job.index, job.slot, len(job.request.prompt_ids))
 
     def _launch(self, jobs: list[Job]) -> tuple[list[Job], StepResult]:
         filtered = any(job.request.top_k > 0 or job.request.top_p < 1 for job in jobs)
