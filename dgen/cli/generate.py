@@ -174,6 +174,13 @@ def _answer(
             progress.pause()
             for line in _setup_lines(generator, job.resolved, import_seconds, threads):
                 sink.detail(line)
+        progress.update("compiling kernels, capturing graphs")
+        prepared: list[str] = []
+        generator.engine.prepare(prepared.append)
+        if verbose:
+            progress.pause()
+            for line in prepared:
+                sink.detail(line)
         sink.begin(
             vocabulary=generator.checkpoint.vocabulary,
             request_id=job.request_id,
@@ -223,6 +230,8 @@ def _run(sink: Sink, watch: Watch, progress: Progress, generator: Generator, job
 def _setup_lines(
     generator: Generator, resolved: Resolved, import_seconds: float, threads: int
 ) -> Iterator[str]:
+    from dgen.denoiser.choice import why_reference
+
     checkpoint = generator.checkpoint
     yield f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s"
     yield (
@@ -230,6 +239,8 @@ def _setup_lines(
         f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}, "
         f"CPU threads {threads}"
     )
+    if resolved.settings.denoiser == "auto" and (reason := why_reference(checkpoint.model)):
+        yield f"denoiser reference because {reason}"
     for name, source in resolved.sources.items():
         yield f"  {name} = {getattr(resolved.settings, name)!r} ({source})"
 
