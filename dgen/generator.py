@@ -119,6 +119,15 @@ class Generator:
         self.kernels = kernels_for(asked.kernel, self.denoiser.device)
         self.engine = Engine(self.denoiser, self.kernels, graphs=asked.graphs)
 
+    def resolve(self, *layers: Layer) -> Resolved:
+        """The settings of a request with further layers on top; SettingsError for one that shapes the run."""
+        for name in (name for layer in layers for name in layer.values):
+            if name in SETTINGS and SETTINGS[name].scope == "run":
+                raise SettingsError(
+                    f"{name} can't be changed after loading", hint=f"Give it to dgen.load({name}=...)."
+                )
+        return resolve([*self._layers, *layers])
+
     def job(
         self,
         prompt: str | None = None,
@@ -140,12 +149,7 @@ class Generator:
         Raises:
             UsageError, SettingsError, ContextError: what can't be run, before any work.
         """
-        for name in settings:
-            if name in SETTINGS and SETTINGS[name].scope == "run":
-                raise SettingsError(
-                    f"{name} can't be changed after loading", hint=f"Give it to dgen.load({name}=...)."
-                )
-        resolved = resolve([*self._layers, Layer("argument", settings)]) if settings else self.resolved
+        resolved = self.resolve(Layer("argument", settings)) if settings else self.resolved
         asked = resolved.settings
         if asked.seed is None:
             resolved = Resolved(

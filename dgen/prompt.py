@@ -156,9 +156,7 @@ def _text_of(content: Any, number: int) -> str:
     return "".join(texts)
 
 
-def _render(
-    tokenizer: Any, turns: list[dict[str, Any]], *, think: bool, answer_follows: bool = True
-) -> str:
+def _render(tokenizer: Any, turns: list[dict[str, Any]], *, think: bool, answer_follows: bool = True) -> str:
     try:
         template = tokenizer.get_chat_template()
     except ValueError as error:

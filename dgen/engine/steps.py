@@ -57,14 +57,12 @@ class Steps:
         rows = torch.tensor(slots, device=self._state.device)
         return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=filtered)
 
-    def prepare(self, tell: Tell | None = None) -> None:
-        """Capture every bucket, the largest first, so that the smaller ones find their memory in its pool."""
+    def prepare(self, tell: Tell | None = None, *, most: int) -> None:
+        """Capture every bucket of up to `most` slots, the largest first: the smaller ones find memory in its pool."""
         self._denoiser.prepare(tell)
         if not self._graphs:
             return
-        for size in sorted(
-            {bucket(m, self._denoiser.num_slots) for m in range(1, self._denoiser.num_slots + 1)}
-        )[::-1]:
+        for size in sorted({bucket(m, self._denoiser.num_slots) for m in range(1, most + 1)})[::-1]:
             started = time.perf_counter()
             captured = self._graph(size)
             if tell is not None:
