@@ -12,18 +12,19 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "dgen"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-ABOVE = ("cli", "bench", "output", "engine", "generator")
+ABOVE = ("cli", "bench", "chat", "output", "engine", "generator")
 FORBIDDEN = {
     # room: dgen rooms that it must not import
     "sampler": (*ABOVE, "denoiser", "checkpoint", "prompt", "vocabulary", "settings"),
     "denoiser": (*ABOVE, "sampler", "checkpoint", "prompt", "vocabulary", "settings"),
-    "engine": ("cli", "bench", "output", "generator", "checkpoint", "prompt", "vocabulary", "settings"),
-    "output": ("cli", "bench", "denoiser", "sampler", "generator", "checkpoint", "prompt"),
+    "engine": ("cli", "bench", "chat", "output", "generator", "checkpoint", "prompt", "vocabulary", "settings"),
+    "output": ("cli", "bench", "chat", "denoiser", "sampler", "generator", "checkpoint", "prompt"),
     "bench": ("cli",),
+    "chat": ("cli", "bench"),
     "checkpoint": (*ABOVE, "denoiser", "sampler"),
     "prompt": (*ABOVE, "denoiser", "sampler"),
     "vocabulary": (*ABOVE, "denoiser", "sampler"),
-    "generator": ("cli", "bench"),
+    "generator": ("cli", "bench", "chat"),
 }
 STANDARD_LIBRARY_ONLY = ("errors", "settings", "layers", "engine/events", "engine/request")
 HOMES = {

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -20,7 +20,9 @@ from dgen.prompt import check_prompt
 from dgen.settings import Layer, Resolved, resolve
 
 if TYPE_CHECKING:
+    from dgen.engine.events import Event
     from dgen.generator import Generator, Job
+    from dgen.output.text import Piece
 
 BUILTIN_NOTE = "Built-in demo checkpoint; the real one: --model google/diffusiongemma-26B-A4B-it"
 
@@ -127,7 +129,12 @@ def generate(
         max_context=max_context,
     )
     sink = Sink(
-        stdout, stderr, format=_format(output_format), quiet=quiet, verbose=verbose, color=wants_color(stderr)
+        stdout,
+        stderr,
+        format=parse_format(output_format),
+        quiet=quiet,
+        verbose=verbose,
+        color=wants_color(stderr),
     )
     sink.check()
     if output_format == "jsonl":
@@ -148,7 +155,8 @@ def generate(
         raise typer.Exit(code)
 
 
-def _format(name: str) -> Format:
+def parse_format(name: str) -> Format:
+    """The value of --format; SettingsError for one that is none."""
     for known in get_args(Format):
         if name == known:
             return known
@@ -172,7 +180,8 @@ def _answer(
         job = generator.job(text, system=system, raw=raw)
         if verbose:
             progress.pause()
-            for line in _setup_lines(generator, job.resolved, import_seconds, threads):
+            sink.detail(f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s")
+            for line in setup_lines(generator, job.resolved, threads):
                 sink.detail(line)
         progress.update("compiling kernels, capturing graphs")
         prepared: list[str] = []
@@ -188,13 +197,13 @@ def _answer(
         )
         with Interruption(generator.engine.interrupt) as interruption:
             watch.begin(generator, job, is_over=lambda: interruption.happened)
-            _run(sink, watch, progress, generator, job)
+            follow(generator.run(job), sink, watch, progress, prompt_tokens=len(job.request.prompt_ids))
         watch.close()
     completion = job.completion
     assert completion is not None
     sink.completion(generator.record(job))
     if verbose or sink.is_text:
-        sink.note(_summary(job))
+        sink.note(summary(job))
     sink.close()
     if watch.failure is not None:
         sink.error(watch.failure)
@@ -205,12 +214,15 @@ def _answer(
     return interruption.exit_code if completion.finish_reason == "interrupted" else 0
 
 
-def _run(sink: Sink, watch: Watch, progress: Progress, generator: Generator, job: Job) -> None:
+def follow(
+    items: Iterable[Event | Piece], sink: Sink, watch: Watch, progress: Progress, *, prompt_tokens: int
+) -> None:
+    """Show one request's events as they happen, and write its text."""
     from dgen.engine.events import Denoised, Prefilled
     from dgen.output.text import Piece
 
-    progress.update(f"reading the prompt ({len(job.request.prompt_ids)} tokens)")
-    for item in generator.run(job):
+    progress.update(f"reading the prompt ({prompt_tokens} tokens)")
+    for item in items:
         if watch.shows_canvas and isinstance(item, Denoised):
             progress.pause()
         watch.see(item)
@@ -227,13 +239,11 @@ def _run(sink: Sink, watch: Watch, progress: Progress, generator: Generator, job
             )
 
 
-def _setup_lines(
-    generator: Generator, resolved: Resolved, import_seconds: float, threads: int
-) -> Iterator[str]:
+def setup_lines(generator: Generator, resolved: Resolved, threads: int) -> Iterator[str]:
+    """What was loaded, and each setting with its source."""
     from dgen.denoiser.choice import why_reference
 
     checkpoint = generator.checkpoint
-    yield f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s"
     yield (
         f"model {checkpoint.name} on {checkpoint.device} in {str(checkpoint.dtype).removeprefix('torch.')}, "
         f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}, "
@@ -245,7 +255,8 @@ def _setup_lines(
         yield f"  {name} = {getattr(resolved.settings, name)!r} ({source})"
 
 
-def _summary(job: Job) -> str:
+def summary(job: Job) -> str:
+    """A finished job in one line."""
     completion = job.completion
     assert completion is not None
     seconds = job.timing(0.0)["denoise"] or 0.0
