@@ -69,3 +69,21 @@ def require_triton(device: torch.device) -> None:
             f"kernel 'triton' asked for on device '{device}', but Triton's kernels need a CUDA device",
             hint="use the kernel 'torch' (or 'auto'); TRITON_INTERPRET=1 runs them, slowly, on the CPU.",
         )
+
+
+@jit
+def take_turn(EARLY: tl.constexpr) -> None:
+    """First statement of a kernel that is launched with `early`: waits until what it reads has been written.
+
+    The kernel behind it is let in at once: its programs take the places that this one's leave, and wait likewise.
+    """
+    if EARLY:
+        tl.extra.cuda.gdc_wait()
+        tl.extra.cuda.gdc_launch_dependents()
+
+
+def early(device: torch.device) -> dict[str, bool]:
+    """Launch options of a kernel that calls `take_turn`: where the card can, it starts while the one before ends."""
+    if is_interpreted() or device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
+        return {"EARLY": False}
+    return {"EARLY": True, "launch_pdl": True}

@@ -62,7 +62,7 @@ class Forward:
         work, rows = self._workspace, len(slots) * soft.shape[1]
         normed = work.of("normed", rows, soft.shape[2])
         rms_norm_slots(soft, slots, signal.norm, self._weights.eps, normed)
-        return self._mlp(normed, signal.gate_up, signal.down)
+        return self._mlp(normed, signal.gate_up, signal.down, few=0)
 
     def _embed(self, ids: Tensor, signal: Tensor | None) -> Tensor:
         weights, work = self._weights, self._workspace
@@ -178,7 +178,7 @@ class Forward:
             counts=work.counts,
         )
         with work.side.beside():
-            mlp = self._mlp(for_mlp, layer.gate_up, layer.down)
+            mlp = self._mlp(for_mlp, layer.gate_up, layer.down, few=FEW_ROWS)
         shares = work.of("shares", rows, layer.top_k)
         route(for_router, layer.router, layer.expert_gain, work.scores, shares, routing)
         first, second = expert_tiles(
@@ -203,11 +203,11 @@ class Forward:
         )
         return x
 
-    def _mlp(self, x: Tensor, gate_up_weight: Tensor, down_weight: Tensor) -> Tensor:
+    def _mlp(self, x: Tensor, gate_up_weight: Tensor, down_weight: Tensor, *, few: int) -> Tensor:
         work, rows = self._workspace, x.shape[0]
         product = work.of("mlp_product", rows, down_weight.shape[1])
         out = work.of("mlp_out", rows, len(down_weight))
-        if rows <= FEW_ROWS:
+        if rows <= few:
             first, second = mlp_tiles(x.dtype)
             dense(x, gate_up_weight, product, tiles=first, gated=True)
             dense(product, down_weight, out, tiles=second)

@@ -13,7 +13,7 @@ import torch
 from torch import Tensor
 
 from dgen.denoiser.kernels.norms import gelu
-from dgen.jit import jit_for_any, tl, triton
+from dgen.jit import early, jit_for_any, take_turn, tl, triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,8 +32,10 @@ def _dense_kernel(
     x_ptr, w_ptr, out_ptr, rows, width, depth, share,
     ROWS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, GATED: tl.constexpr,
     EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """x w^T of a tile and one share of the depth; GATED: gelu(x wg^T) * (x wu^T), wg's rows before wu's."""
+    take_turn(EARLY)
     r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     begin = tl.program_id(2) * share
@@ -79,5 +81,6 @@ def dense(x: Tensor, weight: Tensor, out: Tensor, *, tiles: DenseTiles, gated: b
     _dense_kernel[(triton.cdiv(rows, tiles.rows), triton.cdiv(width, tiles.columns), parts)](
         x, weight, out, rows, width, depth, share,
         ROWS=tiles.rows, COLUMNS=tiles.columns, DEPTH=tiles.depth, GATED=gated, EVEN=depth % tiles.depth == 0,
-        PRECISION="ieee" if x.dtype == torch.float32 else "tf32", num_warps=tiles.warps, num_stages=tiles.stages,
+        PRECISION="ieee" if x.dtype == torch.float32 else "tf32",
+        num_warps=tiles.warps, num_stages=tiles.stages, **early(x.device),
     )  # fmt: skip

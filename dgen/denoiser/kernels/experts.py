@@ -14,7 +14,7 @@ import torch
 from torch import Tensor
 
 from dgen.denoiser.kernels.norms import gelu
-from dgen.jit import jit, jit_for_any, tl, triton
+from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,8 +43,10 @@ class Routing:
 def _router_kernel(
     x_ptr, w_ptr, parts_ptr, rows, experts, depth,
     ROWS: tl.constexpr, EXPERTS_BLOCK: tl.constexpr, DEPTH: tl.constexpr, SPAN: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Scores of some rows from SPAN entries of the depth: few rows would leave the card idle otherwise."""
+    take_turn(EARLY)
     r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
     expert = tl.arange(0, EXPERTS_BLOCK)
     k = tl.program_id(1) * SPAN + tl.arange(0, DEPTH)
@@ -63,7 +65,9 @@ def _router_kernel(
 def _route_kernel(
     parts_ptr, gain_ptr, weights_ptr, counts_ptr, assignments_ptr, rows, capacity, experts,
     PARTS: tl.constexpr, TOP_K: tl.constexpr, EXPERTS_BLOCK: tl.constexpr, TOP_BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    take_turn(EARLY)
     row = tl.program_id(0)
     expert = tl.arange(0, EXPERTS_BLOCK)
     s = tl.zeros([EXPERTS_BLOCK], dtype=tl.float32)
@@ -95,8 +99,10 @@ def _gate_up_kernel(
     x_ptr, w_ptr, out_ptr, counts_ptr, assignments_ptr, capacity, depth, width,
     TOP_K: tl.constexpr, TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
     TOKENS_FIRST: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """gelu(x Wg) * (x Wu) for a tile of one expert's columns and the tokens of this program's share."""
+    take_turn(EARLY)
     expert = tl.program_id(2)
     count = tl.minimum(tl.load(counts_ptr + expert), capacity)
     n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -133,8 +139,10 @@ def _down_kernel(
     x_ptr, w_ptr, out_ptr, counts_ptr, assignments_ptr, capacity, depth, width,
     TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
     TOKENS_FIRST: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """x W for a tile of one expert's columns and the tokens of this program's share; a row for each assignment."""
+    take_turn(EARLY)
     expert = tl.program_id(2)
     count = tl.minimum(tl.load(counts_ptr + expert), capacity)
     n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
@@ -195,11 +203,13 @@ def route(x: Tensor, weight: Tensor, gain: Tensor, parts: Tensor, weights: Tenso
     count = router_parts(depth)
     _router_kernel[(triton.cdiv(tokens, 32), count)](
         x, weight, parts, tokens, experts, depth,
-        ROWS=32, EXPERTS_BLOCK=max(16, block), DEPTH=64, SPAN=_ROUTER_SPAN, PRECISION=_precision(x), num_warps=4,
+        ROWS=32, EXPERTS_BLOCK=max(16, block), DEPTH=64, SPAN=_ROUTER_SPAN, PRECISION=_precision(x),
+        num_warps=4, **early(x.device),
     )  # fmt: skip
     _route_kernel[(tokens,)](
         parts, gain, weights, routing.counts, routing.assignments, tokens, routing.assignments.shape[1], experts,
-        PARTS=count, TOP_K=top_k, EXPERTS_BLOCK=block, TOP_BLOCK=triton.next_power_of_2(top_k), num_warps=1,
+        PARTS=count, TOP_K=top_k, EXPERTS_BLOCK=block, TOP_BLOCK=triton.next_power_of_2(top_k),
+        num_warps=1, **early(x.device),
     )  # fmt: skip
 
 
@@ -221,7 +231,7 @@ def gate_up(
         x, weight, out, routing.counts, routing.assignments, routing.assignments.shape[1], depth, width,
         TOP_K=top_k, TOKENS=tiles.tokens, COLUMNS=tiles.columns, DEPTH=tiles.depth,
         TOKENS_FIRST=tiles.tokens_first, EVEN=_is_even(depth, width, tiles), PRECISION=_precision(x),
-        num_warps=tiles.warps, num_stages=tiles.stages,
+        num_warps=tiles.warps, num_stages=tiles.stages, **early(x.device),
     )  # fmt: skip
 
 
@@ -232,7 +242,7 @@ def down(x: Tensor, weight: Tensor, out: Tensor, routing: Routing, *, tiles: Exp
         x, weight, out, routing.counts, routing.assignments, routing.assignments.shape[1], depth, width,
         TOKENS=tiles.tokens, COLUMNS=tiles.columns, DEPTH=tiles.depth,
         TOKENS_FIRST=tiles.tokens_first, EVEN=_is_even(depth, width, tiles), PRECISION=_precision(x),
-        num_warps=tiles.warps, num_stages=tiles.stages,
+        num_warps=tiles.warps, num_stages=tiles.stages, **early(x.device),
     )  # fmt: skip
 
 

@@ -9,14 +9,16 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from dgen.jit import jit, tl, triton
+from dgen.jit import early, jit, take_turn, tl, triton
 
 
 @jit
 def _norm_and_rotate_kernel(
     qkv_ptr, q_norm_ptr, k_norm_ptr, cos_ptr, sin_ptr, eps, first_head, q_heads, kv_heads,
     HALF: tl.constexpr, HALF_BLOCK: tl.constexpr, V_FROM_K: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     head = tl.program_id(1) + first_head
     column = tl.arange(0, HALF_BLOCK)
@@ -79,5 +81,5 @@ def norm_and_rotate(
     half = width // 2
     _norm_and_rotate_kernel[(rows, q_heads + kv_heads - first)](
         qkv, q_norm, k_norm, cos, sin, eps, first, q_heads, kv_heads,
-        HALF=half, HALF_BLOCK=triton.next_power_of_2(half), V_FROM_K=v_from_k, num_warps=1,
+        HALF=half, HALF_BLOCK=triton.next_power_of_2(half), V_FROM_K=v_from_k, num_warps=1, **early(qkv.device),
     )  # fmt: skip

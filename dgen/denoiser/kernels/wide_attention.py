@@ -14,7 +14,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dgen.jit import jit, jit_for_any, tl, triton
+from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +59,10 @@ def _scores_kernel(
     n, window, capacity, causal, scale, row_tiles, first_tile, span_tiles,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """2^(s - m) of each row and key, s the score in base 2 and m the row's maximum in the tile; m and the sum."""
+    take_turn(EARLY)
     local = tl.program_id(1)
     at, kv_head, sequence, slot, length = _place(
         local + first_tile, row_tiles, KV_HEADS, slots_ptr, lengths_ptr
@@ -85,7 +87,8 @@ def _scores_kernel(
     row = local.to(tl.int64) * ROWS + lane
     # A multiple of KEYS, which lets loads and stores of many entries at once.
     w_ptr = weights_ptr + row[:, None] * (span_tiles * KEYS)
-    stat_ptr = stats_ptr + row * span_tiles * 2
+    # By tile and then by row, so that a tile's rows lie side by side.
+    stat_ptr = stats_ptr + local.to(tl.int64) * span_tiles * 2 * ROWS + lane
     log2_scale = scale * 1.4426950408889634
     key = tl.arange(0, KEYS)
     ring = (slot * KV_HEADS + kv_head) * capacity
@@ -125,8 +128,8 @@ def _score_tile(
     s = tl.where(ok, s * log2_scale, -1.0e30)
     top = tl.max(s, axis=1)
     w = tl.where(ok, tl.exp2(s - top[:, None]), 0.0)
-    tl.store(stat_ptr + tile * 2, top)
-    tl.store(stat_ptr + tile * 2 + 1, tl.sum(w, axis=1))
+    tl.store(stat_ptr + tile * 2 * ROWS, top)
+    tl.store(stat_ptr + (tile * 2 + 1) * ROWS, tl.sum(w, axis=1))
     key = tl.arange(0, KEYS)
     tl.store(w_ptr + (tile * KEYS + key)[None, :], w.to(w_ptr.dtype.element_ty))
 
@@ -138,8 +141,10 @@ def _values_kernel(
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, VALUE_KEYS: tl.constexpr, COLUMNS: tl.constexpr, STATS: tl.constexpr,
     PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """The second product of a row tile and some of the columns, its tiles of keys brought to one maximum."""
+    take_turn(EARLY)
     local = tl.program_id(1)
     at, kv_head, sequence, slot, length = _place(
         local + first_tile, row_tiles, KV_HEADS, slots_ptr, lengths_ptr
@@ -148,7 +153,7 @@ def _values_kernel(
     prefix_lo, fresh_lo, _, prefix_tiles, tiles = _key_range(at, length, n, window, causal, ROWS, KEYS, GROUP)
     lane = tl.arange(0, ROWS)
     row = local.to(tl.int64) * ROWS + lane
-    stat_ptr = stats_ptr + row * span_tiles * 2
+    stat_ptr = stats_ptr + local.to(tl.int64) * span_tiles * 2 * ROWS + lane
     top, total = _row_sums(stat_ptr, tiles, ROWS, STATS)
 
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
@@ -162,14 +167,14 @@ def _values_kernel(
         p = prefix_lo + start + key
         v_at = (ring + tl.minimum(p, length - 1) % capacity)[:, None] * D + column[None, :]
         w = tl.load(w_ptr + start)
-        back = tl.exp2(tl.load(stat_ptr + start // KEYS * 2) - top)
+        back = tl.exp2(tl.load(stat_ptr + start // KEYS * 2 * ROWS) - top)
         v = tl.load(v_cache_ptr + v_at, mask=inside, other=0.0)
         acc = tl.dot((w * back[:, None]).to(v.dtype), v, acc, input_precision=PRECISION)
     v_ptr = qkv_ptr + sequence.to(tl.int64) * n * WIDTH + (Q_HEADS + KV_HEADS + kv_head) * D
     for start in range(prefix_keys, tiles * KEYS, VALUE_KEYS):
         j = fresh_lo + start - prefix_keys + key
         w = tl.load(w_ptr + start)
-        back = tl.exp2(tl.load(stat_ptr + start // KEYS * 2) - top)
+        back = tl.exp2(tl.load(stat_ptr + start // KEYS * 2 * ROWS) - top)
         v = tl.load(v_ptr + tl.minimum(j, n - 1)[:, None] * WIDTH + column[None, :], mask=inside, other=0.0)
         acc = tl.dot((w * back[:, None]).to(v.dtype), v, acc, input_precision=PRECISION)
     r = at * ROWS + lane
@@ -187,8 +192,8 @@ def _row_sums(stat_ptr, tiles, ROWS: tl.constexpr, STATS: tl.constexpr):
     for start in range(0, tiles, STATS):
         tile = start + tl.arange(0, STATS)
         inside = (tile < tiles)[None, :]
-        m = tl.load(stat_ptr[:, None] + tile[None, :] * 2, mask=inside, other=-1.0e30)
-        z = tl.load(stat_ptr[:, None] + tile[None, :] * 2 + 1, mask=inside, other=0.0)
+        m = tl.load(stat_ptr[:, None] + tile[None, :] * 2 * ROWS, mask=inside, other=-1.0e30)
+        z = tl.load(stat_ptr[:, None] + (tile[None, :] * 2 + 1) * ROWS, mask=inside, other=0.0)
         new_top = tl.maximum(top, tl.max(m, axis=1))
         total = total * tl.exp2(top - new_top) + tl.sum(z * tl.exp2(m - new_top[:, None]), axis=1)
         top = new_top
@@ -233,11 +238,11 @@ def attend_wide(
         numbers = (row_tiles, first, span // tiles.keys)
         _scores_kernel[(tiles.shares, count)](
             qkv, keys, slots, lengths, weights, stats, n, window, capacity, int(causal), scale, *numbers,
-            DEPTH=tiles.depth, EVEN=width % tiles.depth == 0, **shape,
+            DEPTH=tiles.depth, EVEN=width % tiles.depth == 0, **shape, **early(qkv.device),
         )  # fmt: skip
         _values_kernel[(triton.cdiv(width, tiles.columns), count)](
             qkv, values, slots, lengths, weights, stats, out, n, window, capacity, int(causal), *numbers,
-            VALUE_KEYS=tiles.value_keys, COLUMNS=tiles.columns, STATS=16, **shape,
+            VALUE_KEYS=tiles.value_keys, COLUMNS=tiles.columns, STATS=16, **shape, **early(qkv.device),
         )  # fmt: skip
 
 
