@@ -5,7 +5,6 @@ from __future__ import annotations
 import torch
 
 from dgen.denoiser.kernels.attention import Tiles
-from dgen.denoiser.kernels.dense import DenseTiles
 from dgen.denoiser.kernels.experts import ExpertTiles
 from dgen.denoiser.kernels.wide_attention import WideTiles
 from dgen.denoiser.weights import LayerWeights
@@ -40,10 +39,11 @@ def wide_tiles(*, group: int, kv_heads: int, passes: int, n: int) -> WideTiles:
         keys=128,
         depth=64,
         value_keys=64,
-        columns=256 if 2 * row_tiles >= _PROGRAMS else 128,
+        columns=256,
         warps=8,
         stages=3,
         shares=max(2, min(8, 4 * _PROGRAMS // row_tiles)),
+        splits=2 if 4 * row_tiles <= _PROGRAMS and passes * n <= SPLIT_ROWS else 1,
     )
 
 
@@ -66,17 +66,3 @@ def expert_tiles(
         shares = max(1, round(1.5 * mean / 64 + 0.4))
         return first, ExpertTiles(tokens=64, columns=256, depth=64, warps=8, stages=3, shares=shares)
     return first, ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=shares)
-
-
-FEW_ROWS = 512
-"""Rows up to which the shared MLP finds room beside the experts, whose products wait for memory."""
-
-
-def mlp_tiles(dtype: torch.dtype) -> tuple[DenseTiles, DenseTiles]:
-    """For the shared MLP of few rows: little shared memory, so that a program fits beside one of the experts'."""
-    if dtype == torch.float32:
-        return (DenseTiles(rows=16, columns=32, depth=32, warps=4, stages=2),) * 2
-    return (
-        DenseTiles(rows=64, columns=64, depth=64, warps=4, stages=2),
-        DenseTiles(rows=64, columns=64, depth=64, warps=4, stages=3),
-    )

@@ -1,8 +1,8 @@
 """Router and experts: tokens are grouped by expert on the device, and each expert's weights are read once.
 
 The router writes, for each expert, the list of its assignments (token * top_k + place): no sort, no host. Their
-order depends on the run, a token's result does not. Where an expert has few tokens, its weights stand on the M side
-of the matrix units, which is never less than 64 wide. fp32 accumulation, GELU in the first product's epilogue.
+order depends on the run, a token's result does not. The weights stand on the M side of the matrix units, which is
+never less than 64 wide, while an expert may have few tokens. fp32 accumulation, GELU in the first one's epilogue.
 """
 
 # mypy: allow-untyped-defs
@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from dgen.denoiser.kernels.norms import gelu
-from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
+from dgen.jit import early, jit_for_any, take_turn, tl, triton
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertTiles:
-    """Shape of a product's work: tokens, columns and depth of a tile, warps, stages, how many programs share an
-    expert's tokens, and whether the tokens stand on the M side."""
+    """Shape of a product's work: tokens, columns and depth of a tile, warps, stages, and how many programs share
+    an expert's tokens."""
 
     tokens: int
     columns: int
@@ -28,7 +28,6 @@ class ExpertTiles:
     warps: int
     stages: int
     shares: int
-    tokens_first: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +97,7 @@ def _route_kernel(
 def _gate_up_kernel(
     x_ptr, w_ptr, out_ptr, counts_ptr, assignments_ptr, capacity, depth, width,
     TOP_K: tl.constexpr, TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
-    TOKENS_FIRST: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
     """gelu(x Wg) * (x Wu) for a tile of one expert's columns and the tokens of this program's share."""
@@ -115,8 +114,8 @@ def _gate_up_kernel(
         taken = t < count
         assignment = tl.load(assignments_ptr + expert * capacity + t, mask=taken, other=0)
         row_ptr = x_ptr + (assignment // TOP_K).to(tl.int64)[:, None] * depth + k[None, :]
-        gate = _zeros(TOKENS, COLUMNS, TOKENS_FIRST)
-        up = _zeros(TOKENS, COLUMNS, TOKENS_FIRST)
+        gate = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
+        up = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
         for k0 in range(0, depth, DEPTH):
             if EVEN:
                 wg = tl.load(gate_ptr + k0)
@@ -127,18 +126,18 @@ def _gate_up_kernel(
                 wg = tl.load(gate_ptr + k0, mask=column_inside & left, other=0.0)
                 wu = tl.load(up_ptr + k0, mask=column_inside & left, other=0.0)
                 x = tl.load(row_ptr + k0, mask=taken[:, None] & left, other=0.0)
-            gate = _multiply(x, wg, gate, TOKENS_FIRST, PRECISION)
-            up = _multiply(x, wu, up, TOKENS_FIRST, PRECISION)
+            gate = tl.dot(wg, tl.trans(x), gate, input_precision=PRECISION)
+            up = tl.dot(wu, tl.trans(x), up, input_precision=PRECISION)
         y = (gelu(gate) * up).to(out_ptr.dtype.element_ty)
         at = assignment.to(tl.int64)[:, None] * width + n[None, :]
-        tl.store(out_ptr + at, y if TOKENS_FIRST else tl.trans(y), mask=taken[:, None] & (n < width)[None, :])
+        tl.store(out_ptr + at, tl.trans(y), mask=taken[:, None] & (n < width)[None, :])
 
 
 @jit_for_any("capacity")
 def _down_kernel(
     x_ptr, w_ptr, out_ptr, counts_ptr, assignments_ptr, capacity, depth, width,
     TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
-    TOKENS_FIRST: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
     """x W for a tile of one expert's columns and the tokens of this program's share; a row for each assignment."""
@@ -154,7 +153,7 @@ def _down_kernel(
         taken = t < count
         assignment = tl.load(assignments_ptr + expert * capacity + t, mask=taken, other=0).to(tl.int64)
         row_ptr = x_ptr + assignment[:, None] * depth + k[None, :]
-        acc = _zeros(TOKENS, COLUMNS, TOKENS_FIRST)
+        acc = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
         for k0 in range(0, depth, DEPTH):
             if EVEN:
                 w = tl.load(weight_ptr + k0)
@@ -163,25 +162,10 @@ def _down_kernel(
                 left = (k < depth - k0)[None, :]
                 w = tl.load(weight_ptr + k0, mask=column_inside & left, other=0.0)
                 x = tl.load(row_ptr + k0, mask=taken[:, None] & left, other=0.0)
-            acc = _multiply(x, w, acc, TOKENS_FIRST, PRECISION)
+            acc = tl.dot(w, tl.trans(x), acc, input_precision=PRECISION)
         at = assignment[:, None] * width + n[None, :]
         y = acc.to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + at, y if TOKENS_FIRST else tl.trans(y), mask=taken[:, None] & (n < width)[None, :])
-
-
-@jit
-def _zeros(TOKENS: tl.constexpr, COLUMNS: tl.constexpr, TOKENS_FIRST: tl.constexpr):
-    if TOKENS_FIRST:
-        return tl.zeros([TOKENS, COLUMNS], dtype=tl.float32)
-    return tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
-
-
-@jit
-def _multiply(x, w, acc, TOKENS_FIRST: tl.constexpr, PRECISION: tl.constexpr):
-    """acc + x w^T, or its transpose."""
-    if TOKENS_FIRST:
-        return tl.dot(x, tl.trans(w), acc, input_precision=PRECISION)
-    return tl.dot(w, tl.trans(x), acc, input_precision=PRECISION)
+        tl.store(out_ptr + at, tl.trans(y), mask=taken[:, None] & (n < width)[None, :])
 
 
 def route(x: Tensor, weight: Tensor, gain: Tensor, parts: Tensor, weights: Tensor, routing: Routing) -> None:
@@ -230,7 +214,7 @@ def gate_up(
     _gate_up_kernel[(tiles.shares, triton.cdiv(width, tiles.columns), experts)](
         x, weight, out, routing.counts, routing.assignments, routing.assignments.shape[1], depth, width,
         TOP_K=top_k, TOKENS=tiles.tokens, COLUMNS=tiles.columns, DEPTH=tiles.depth,
-        TOKENS_FIRST=tiles.tokens_first, EVEN=_is_even(depth, width, tiles), PRECISION=_precision(x),
+        EVEN=_is_even(depth, width, tiles), PRECISION=_precision(x),
         num_warps=tiles.warps, num_stages=tiles.stages, **early(x.device),
     )  # fmt: skip
 
@@ -241,7 +225,7 @@ def down(x: Tensor, weight: Tensor, out: Tensor, routing: Routing, *, tiles: Exp
     _down_kernel[(tiles.shares, triton.cdiv(width, tiles.columns), experts)](
         x, weight, out, routing.counts, routing.assignments, routing.assignments.shape[1], depth, width,
         TOKENS=tiles.tokens, COLUMNS=tiles.columns, DEPTH=tiles.depth,
-        TOKENS_FIRST=tiles.tokens_first, EVEN=_is_even(depth, width, tiles), PRECISION=_precision(x),
+        EVEN=_is_even(depth, width, tiles), PRECISION=_precision(x),
         num_warps=tiles.warps, num_stages=tiles.stages, **early(x.device),
     )  # fmt: skip
 

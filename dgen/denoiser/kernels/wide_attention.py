@@ -20,7 +20,8 @@ from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
 @dataclass(frozen=True, slots=True)
 class WideTiles:
     """Shape of the work: rows and keys of a tile, depth of the first product, keys at a time and columns of the second,
-    warps, stages, and how many programs share a row tile's keys in the first."""
+    warps, stages, how many programs share a row tile's keys in the first, and into how many parts the second splits
+    them."""
 
     rows: int
     keys: int
@@ -30,6 +31,7 @@ class WideTiles:
     warps: int
     stages: int
     shares: int
+    splits: int
 
 
 @jit
@@ -134,16 +136,19 @@ def _score_tile(
     tl.store(w_ptr + (tile * KEYS + key)[None, :], w.to(w_ptr.dtype.element_ty))
 
 
-@jit_for_any("n", "window", "capacity", "causal", "row_tiles", "first_tile", "span_tiles")
+@jit_for_any("n", "window", "capacity", "causal", "row_tiles", "first_tile", "span_tiles", "all_rows")
 def _values_kernel(
     qkv_ptr, v_cache_ptr, slots_ptr, lengths_ptr, weights_ptr, stats_ptr, out_ptr,
-    n, window, capacity, causal, row_tiles, first_tile, span_tiles,
+    n, window, capacity, causal, row_tiles, first_tile, span_tiles, all_rows,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, VALUE_KEYS: tl.constexpr, COLUMNS: tl.constexpr, STATS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    SPLITS: tl.constexpr, PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """The second product of a row tile and some of the columns, its tiles of keys brought to one maximum."""
+    """The second product of a row tile, some columns and a split of the keys, its tiles brought to one maximum.
+
+    Splits write their shares one behind the other, [SPLITS, rows * q heads, D]; they only have to be added.
+    """
     take_turn(EARLY)
     local = tl.program_id(1)
     at, kv_head, sequence, slot, length = _place(
@@ -163,7 +168,10 @@ def _values_kernel(
     acc = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     ring = (slot * KV_HEADS + kv_head) * capacity
     prefix_keys = prefix_tiles * KEYS
-    for start in range(0, prefix_keys, VALUE_KEYS):
+    share = tl.cdiv(tiles, SPLITS) * KEYS
+    begin = tl.program_id(2) * share
+    end = tl.minimum(begin + share, tiles * KEYS)
+    for start in range(begin, tl.minimum(end, prefix_keys), VALUE_KEYS):
         p = prefix_lo + start + key
         v_at = (ring + tl.minimum(p, length - 1) % capacity)[:, None] * D + column[None, :]
         w = tl.load(w_ptr + start)
@@ -171,7 +179,7 @@ def _values_kernel(
         v = tl.load(v_cache_ptr + v_at, mask=inside, other=0.0)
         acc = tl.dot((w * back[:, None]).to(v.dtype), v, acc, input_precision=PRECISION)
     v_ptr = qkv_ptr + sequence.to(tl.int64) * n * WIDTH + (Q_HEADS + KV_HEADS + kv_head) * D
-    for start in range(prefix_keys, tiles * KEYS, VALUE_KEYS):
+    for start in range(tl.maximum(begin, prefix_keys), end, VALUE_KEYS):
         j = fresh_lo + start - prefix_keys + key
         w = tl.load(w_ptr + start)
         back = tl.exp2(tl.load(stat_ptr + start // KEYS * 2 * ROWS) - top)
@@ -181,7 +189,20 @@ def _values_kernel(
     i = r // GROUP
     out_row = ((sequence * n + i).to(tl.int64) * Q_HEADS + kv_head * GROUP + r % GROUP) * D
     o = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
+    out_ptr += tl.program_id(2).to(tl.int64) * all_rows * Q_HEADS * D
     tl.store(out_ptr + out_row[:, None] + column[None, :], o, mask=(i < n)[:, None] & inside)
+
+
+@jit
+def _add_splits_kernel(
+    part_ptr, out_ptr, entries, SPLITS: tl.constexpr, BLOCK: tl.constexpr, EARLY: tl.constexpr
+):  # fmt: skip
+    take_turn(EARLY)
+    at = tl.program_id(0).to(tl.int64) * BLOCK + tl.arange(0, BLOCK)
+    total = tl.zeros([BLOCK], dtype=tl.float32)
+    for split in tl.static_range(SPLITS):
+        total += tl.load(part_ptr + split * entries + at, mask=at < entries, other=0.0)
+    tl.store(out_ptr + at, total.to(out_ptr.dtype.element_ty), mask=at < entries)
 
 
 @jit
@@ -215,12 +236,14 @@ def attend_wide(
     tiles: WideTiles,
     weights: Tensor,
     stats: Tensor,
+    parts: Tensor,
 ) -> None:
     """As `attention.attend`, for wide heads.
 
     Args:
         weights: a buffer in the model's dtype for the exponentials, of at least `wide_row(...)` entries a row tile.
         stats: fp32, at least 2 / keys of that.
+        parts: fp32, at least splits times the entries of `out` where there are splits.
     """
     keys, values = cache
     kv_heads, capacity, width = keys.shape[1:]
@@ -233,6 +256,7 @@ def attend_wide(
     shape = {"Q_HEADS": q_heads, "KV_HEADS": kv_heads, "GROUP": group, "D": width, "ROWS": tiles.rows,
              "KEYS": tiles.keys, "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32",
              "num_warps": tiles.warps, "num_stages": tiles.stages}  # fmt: skip
+    target = out if tiles.splits == 1 else parts[: out.numel() * tiles.splits]
     for first in range(0, every, at_once):
         count = min(at_once, every - first)
         numbers = (row_tiles, first, span // tiles.keys)
@@ -240,10 +264,15 @@ def attend_wide(
             qkv, keys, slots, lengths, weights, stats, n, window, capacity, int(causal), scale, *numbers,
             DEPTH=tiles.depth, EVEN=width % tiles.depth == 0, **shape, **early(qkv.device),
         )  # fmt: skip
-        _values_kernel[(triton.cdiv(width, tiles.columns), count)](
-            qkv, values, slots, lengths, weights, stats, out, n, window, capacity, int(causal), *numbers,
-            VALUE_KEYS=tiles.value_keys, COLUMNS=tiles.columns, STATS=16, **shape, **early(qkv.device),
+        _values_kernel[(triton.cdiv(width, tiles.columns), count, tiles.splits)](
+            qkv, values, slots, lengths, weights, stats, target, n, window, capacity, int(causal), *numbers, len(qkv),
+            VALUE_KEYS=tiles.value_keys, COLUMNS=tiles.columns, STATS=16, SPLITS=tiles.splits,
+            **shape, **early(qkv.device),
         )  # fmt: skip
+    if tiles.splits > 1:
+        _add_splits_kernel[(triton.cdiv(out.numel(), 1024),)](
+            target, out, out.numel(), SPLITS=tiles.splits, BLOCK=1024, num_warps=4, **early(qkv.device)
+        )
 
 
 def wide_span(prefix: int, n: int, tiles: WideTiles) -> int:
