@@ -103,6 +103,13 @@ def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     return parse_optional
 
 
+def _automatic(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
+    def parse_automatic(value: Any) -> Any:
+        return None if value in (None, "auto") else parse(value)
+
+    return parse_automatic
+
+
 def _stops(value: Any) -> tuple[str, ...]:
     items = [value] if isinstance(value, str) else value
     if not isinstance(items, Sequence) or not all(isinstance(item, str) and item for item in items):
@@ -146,6 +153,7 @@ class Settings:
     dtype: str = "auto"
     offline: bool = False
     kernel: str = "auto"
+    slots: int | None = None
 
 
 MAX_SEED = 2**63 - 1
@@ -188,6 +196,9 @@ SETTINGS: Mapping[str, Setting] = {
     "dtype": Setting(_text, "auto, float32 or bfloat16.", "run"),
     "offline": Setting(_flag, "Never use the network; hub models must be cached.", "run"),
     "kernel": Setting(_choice("auto", "triton", "torch"), "Sampler implementation.", "run"),
+    "slots": Setting(
+        _automatic(_number(int, 1, 1024)), "Requests of a batch that run at a time; or auto.", "run"
+    ),
 }
 
 
