@@ -17,7 +17,18 @@ FORBIDDEN = {
     # room: dgen rooms that it must not import
     "sampler": (*ABOVE, "denoiser", "checkpoint", "prompt", "vocabulary", "settings"),
     "denoiser": (*ABOVE, "sampler", "checkpoint", "prompt", "vocabulary", "settings"),
-    "engine": ("cli", "bench", "batch", "output", "generator", "job", "checkpoint", "prompt", "vocabulary", "settings"),
+    "engine": (
+        "cli",
+        "bench",
+        "batch",
+        "output",
+        "generator",
+        "job",
+        "checkpoint",
+        "prompt",
+        "vocabulary",
+        "settings",
+    ),
     "output": ("cli", "bench", "batch", "job", "denoiser", "sampler", "generator", "checkpoint", "prompt"),
     "bench": ("cli",),
     "checkpoint": (*ABOVE, "denoiser", "sampler"),
@@ -111,7 +122,8 @@ def test_files_stay_one_idea_long(path):
 
 
 @pytest.mark.parametrize(
-    "statement", ["import dgen", "import dgen.cli.app", "import dgen.batch.runner", "import dgen.settings, dgen.errors"]
+    "statement",
+    ["import dgen", "import dgen.cli.app", "import dgen.batch.runner", "import dgen.settings, dgen.errors"],
 )
 def test_importing_dgen_or_its_command_line_does_not_import_torch(statement):
     heavy = "('torch', 'transformers', 'triton')"

@@ -138,7 +138,7 @@ class Runner:
         self._tally.running = len(self._running)
         if completion.finish_reason == "interrupted":
             return
-        if getattr(completion, "out_of_memory", False) and self._make_room(admitted_under):
+        if completion.out_of_memory and self._make_room(admitted_under):
             self._again.append(item)
             return
         self._count(failed=completion.finish_reason == "error")
@@ -160,7 +160,7 @@ class Runner:
 
     def _set_limit(self, limit: int) -> None:
         self._limit = limit
-        setattr(self._generator.engine, "max_running", limit)  # noqa: B010
+        self._generator.engine.max_running = limit
 
     def _refuse(self, item: Item, error: DgenError, resolved: Resolved) -> None:
         self._count(failed=True)

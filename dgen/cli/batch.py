@@ -10,6 +10,7 @@ import re
 import secrets
 import shlex
 import sys
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import partial
@@ -227,7 +228,7 @@ def _run(
     options: _Asked,
 ) -> int:
     assert resume.seed is not None
-    interruption = None
+    tally.started = time.perf_counter()
     try:
         with BatchProgress(sink, tally) as progress, Writer(results) as writer:
             runner = Runner(
