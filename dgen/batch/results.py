@@ -208,16 +208,10 @@ class Results:
 def _open(path: str) -> int:
     """A descriptor of the file at `path`, locked; made where there is none."""
     while True:
-        try:
-            fresh = not os.path.exists(path)
-            descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        except OSError:
-            # A device or pipe that can only be written to.
-            if os.path.isdir(path) or not os.path.exists(path) or os.path.isfile(path):
-                raise
+        fresh = not os.path.exists(path)
+        if not fresh and not os.path.isfile(path) and not os.path.isdir(path):
             return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        if not stat.S_ISREG(os.fstat(descriptor).st_mode):
-            return descriptor
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
         try:
             _lock(descriptor)
             here = os.stat(path)

@@ -138,6 +138,12 @@ class FileSource:
         self._lines = self._read()
         self.ended = False
 
+    def find(self, number: int) -> Item | None:
+        """The item of one line; begins anew."""
+        self.begin(lambda item: item.number == number)
+        found = self.take(wait=True)
+        return found if isinstance(found, Item) else None
+
     def take(self, *, wait: bool) -> Item | Problem | None:
         """See `Source.take`; there is nothing to wait for."""
         del wait

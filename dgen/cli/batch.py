@@ -179,19 +179,13 @@ def _resume(
     known: Preview,
     options: _Asked,
 ) -> Resume:
-    def find(number: int) -> Item | None:
-        assert isinstance(source, FileSource)
-        source.begin(lambda item: item.number == number)
-        found = source.take(wait=True)
-        return found if isinstance(found, Item) else None
-
     resume = Resume(
         options.output,
         model=run.settings.model,
         revision=known.revision,
         seed=run.settings.seed,
         entries=entries,
-        find=find,
+        find=source.find if isinstance(source, FileSource) else lambda number: None,
     )
     results.settle(resume.judge, may_be_torn=may_be_torn)
     if resume.seed is None:
