@@ -31,7 +31,7 @@ class NoRecord(UsageError):
 
 
 class Results:
-    """An output file, locked until `close`.
+    """An output file, locked until it is closed; a context manager that closes it.
 
     Args:
         path: `-` is stdout; a name in .gz is compressed.
@@ -151,6 +151,12 @@ class Results:
     def close(self) -> None:
         """Let go of the file and its lock."""
         os.close(self._descriptor)
+
+    def __enter__(self) -> Results:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
 
     def _keep(self, offset: int, size: int, number: int) -> None:
         self._offsets.append(offset)

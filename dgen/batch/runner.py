@@ -141,7 +141,10 @@ class Runner:
         if completion.out_of_memory and self._make_room(admitted_under):
             self._again.append(item)
             return
-        self._count(failed=completion.finish_reason == "error")
+        failed = completion.finish_reason == "error"
+        if failed:
+            self._tell(f"line {item.number}: {completion.error}")
+        self._count(failed=failed)
         self._writer.put(partial(self._record, item, partial(self._generator.record, job)), item.number)
 
     def _make_room(self, admitted_under: int) -> bool:

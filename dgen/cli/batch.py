@@ -106,33 +106,33 @@ def _prepare(sink: Sink, layers: Sequence[Layer], options: _Asked, *, verbose: b
     own = [Layer("checkpoint", known.defaults), *layers]
     run = resolve(own)
     reader = Reader(own, options.system, options.raw, model=run.settings.model)
-    with Progress(sink) as progress:
-        progress.update("checking the input")
-        source: FileSource | StreamSource
-        entries: dict[str, Entry] | None = None
-        if is_stream(options.source):
-            source = StreamSource(_descriptor(options.source), reader, options.shard)
-        else:
-            source = FileSource(options.source, reader, options.shard)
+    source: FileSource | StreamSource
+    entries: dict[str, Entry] | None = None
+    if is_stream(options.source):
+        source = StreamSource(_descriptor(options.source), reader, options.shard)
+    else:
+        source = FileSource(options.source, reader, options.shard)
+        with Progress(sink) as progress:
+            progress.update("checking the input")
             entries = _checked(source, sink, progress, options.source)
-        progress.update("reading the output")
-        results = Results(options.output, overwrite=options.overwrite)
+    with Results(options.output, overwrite=options.overwrite) as results:
         if options.ordered and not results.resumable:
             raise UsageError(
                 f"'{options.output}' can't be put in order",
                 hint="Give a regular file, or leave --ordered out.",
             )
-        resume = _resume(results, source, entries, run, known, options)
-        progress.pause()
-        tally = Tally(total=source.total, before=len(resume.done))
-        if resume.done or resume.failed:
-            sink.note(
-                f"'{options.output}': {len(resume.done)} done before, {resume.failed} failed ones to run again"
-            )
-        if tally.left == 0:
-            return _finish(sink, results, tally, options)
-        generator = _load(sink, progress, layers, run, resume, verbose=verbose)
-    return _run(sink, generator, source, results, resume, tally, options)
+        with Progress(sink) as progress:
+            progress.update("reading the output")
+            resume = _resume(results, source, entries, run, known, options)
+            progress.pause()
+            tally = Tally(total=source.total, before=len(resume.done))
+            if resume.done or resume.failed:
+                again = f", {resume.failed} that failed to run again" if resume.failed else ""
+                sink.note(f"'{options.output}': {len(resume.done)} done before{again}")
+            if tally.left == 0:
+                return _finish(sink, results, tally, options)
+            generator = _load(sink, progress, layers, run, resume, verbose=verbose)
+        return _run(sink, generator, source, results, resume, tally, options)
 
 
 def _check_paths(options: _Asked) -> None:
@@ -265,7 +265,6 @@ def _is_left(resume: Resume, item: Item) -> bool:
 def _finish(sink: Sink, results: Results, tally: Tally, options: _Asked) -> int:
     if options.ordered:
         results.sort()
-    results.close()
     sink.note(_summary(tally))
     if not tally.failed:
         return 0
