@@ -268,12 +268,12 @@ def load(model: str | os.PathLike[str] = "builtin", **settings: Any) -> Generato
 
 
 def from_layers(
-    layers: Sequence[Layer], *, progress: LoadProgress | None = None, num_slots: int | None = 1
+    layers: Sequence[Layer], *, progress: LoadProgress | None = None, batch: bool = False
 ) -> Generator:
     """Load the checkpoint that `layers` name; its own defaults are laid under them.
 
     Args:
-        num_slots: how many requests run at a time; None chooses for a batch.
+        batch: many requests will run: the automatic number of slots is that of a batch, not 1.
         progress: called with "download" or "load", bytes done and bytes in all.
 
     Raises:
@@ -302,5 +302,5 @@ def from_layers(
         resolve(all_layers),
         all_layers,
         load_seconds=time.perf_counter() - started,
-        num_slots=num_slots or BATCH_SLOTS,
+        num_slots=run.slots or (BATCH_SLOTS if batch else 1),
     )

@@ -131,7 +131,7 @@ def _prepare(sink: Sink, layers: Sequence[Layer], options: _Asked, *, verbose: b
                 sink.note(f"'{options.output}': {len(resume.done)} done before{again}")
             if tally.left == 0:
                 return _finish(sink, results, tally, options)
-            generator = _load(sink, progress, layers, run, resume, verbose=verbose)
+            generator = _load(sink, progress, layers, resume, verbose=verbose)
         return _run(sink, generator, source, results, resume, tally, options)
 
 
@@ -194,13 +194,13 @@ def _resume(
 
 
 def _load(
-    sink: Sink, progress: Progress, layers: Sequence[Layer], run: Resolved, resume: Resume, *, verbose: bool
+    sink: Sink, progress: Progress, layers: Sequence[Layer], resume: Resume, *, verbose: bool
 ) -> Generator:
     progress.update("importing torch and transformers")
     from dgen.generator import from_layers
 
     progress.update("loading the checkpoint")
-    generator = from_layers(layers, progress=progress.amount, num_slots=run.settings.slots)
+    generator = from_layers(layers, progress=progress.amount, batch=True)
     threads = settle_threads(generator.checkpoint.model)
     progress.pause()
     if verbose:

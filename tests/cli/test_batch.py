@@ -225,7 +225,7 @@ def test_stdout_may_be_the_output(dgen, checkpoint, prompts):
 
 
 # Never confident: each canvas takes all its steps.
-SLOW = ("generate", "--max-tokens", "48", "--steps", "20", "--confidence", "0", "--seed", "1")
+SLOW = ("generate", "--max-tokens", "32", "--steps", "16", "--confidence", "0", "--seed", "1")
 
 
 def start(checkpoint, source, output, *flags: str) -> subprocess.Popen:
