@@ -73,7 +73,7 @@ class Reader:
     system: str | None = None
     raw: bool = False
     model: str = ""
-    _run: list[Resolved] = field(default_factory=list)
+    _without_own: list[Resolved] = field(default_factory=list, repr=False)
 
     def read(self, line: Line) -> Item:
         """Raises LineError: whatever keeps the line from being run, as far as no model is needed."""
@@ -117,8 +117,12 @@ class Reader:
 
     def _resolve(self, settings: Mapping[str, Any]) -> Resolved:
         """The line's settings over the run's, without the run's seed, which is not the line's."""
-        layers = [*self.layers, Layer("line", {"seed": None, **settings})]
-        return resolve(layers)
+        if not settings and self._without_own:
+            return self._without_own[0]  # most lines, and worth most of the time that a line takes
+        resolved = resolve([*self.layers, Layer("line", {"seed": None, **settings})])
+        if not settings:
+            self._without_own.append(resolved)
+        return resolved
 
 
 def line_seed(run_seed: int, key: str) -> int:

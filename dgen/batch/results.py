@@ -180,7 +180,7 @@ class Results:
 
     def _replace(self, records: Iterator[tuple[bytes, int]]) -> None:
         """Write the records to a new file, and let it take this one's place, lock included."""
-        temporary = f"{self._real}.new"
+        temporary = f"{self._real}.dgen-new"
         offsets, sizes, numbers, end = array("Q"), array("Q"), array("q"), 0
         descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC)
         try:
