@@ -18,7 +18,7 @@ from dgen._version import __version__
 from dgen.checkpoint import Checkpoint
 from dgen.checkpoint import load as load_checkpoint
 from dgen.denoiser.base import Denoiser
-from dgen.denoiser.reference import ReferenceDenoiser
+from dgen.denoiser.choice import build_denoiser
 from dgen.engine.engine import Engine
 from dgen.engine.events import Completion, Event, Finished
 from dgen.engine.request import Request
@@ -67,6 +67,10 @@ class Generator:
         resolved: settings with their sources; those that shape a request are the defaults of every call.
         layers: the layers behind `resolved`, so that a call's own settings can be laid on top.
         load_seconds: how long the checkpoint took, for the record.
+        num_slots: how many requests may run at a time, where the settings don't say.
+
+    Raises:
+        SettingsError: the denoiser or the context asked for can't be had.
     """
 
     def __init__(
@@ -82,9 +86,16 @@ class Generator:
         self.resolved = resolved
         self.load_seconds = load_seconds
         self._layers = tuple(layers)
-        self.denoiser: Denoiser = ReferenceDenoiser(checkpoint.model, num_slots=num_slots)
-        self.kernels = kernels_for(resolved.settings.kernel, self.denoiser.device)
-        self.engine = Engine(self.denoiser, self.kernels)
+        asked = resolved.settings
+        self.denoiser: Denoiser = build_denoiser(
+            checkpoint.model,
+            denoiser=asked.denoiser,
+            num_slots=asked.slots or num_slots,
+            max_context=asked.max_context,
+            graphs=asked.graphs,
+        )
+        self.kernels = kernels_for(asked.kernel, self.denoiser.device)
+        self.engine = Engine(self.denoiser, self.kernels, graphs=asked.graphs)
 
     @property
     def runtime(self) -> dict[str, str]:
@@ -302,5 +313,5 @@ def from_layers(
         resolve(all_layers),
         all_layers,
         load_seconds=time.perf_counter() - started,
-        num_slots=run.slots or (BATCH_SLOTS if batch else 1),
+        num_slots=BATCH_SLOTS if batch else 1,
     )

@@ -98,16 +98,9 @@ def _text(value: Any) -> str:
 
 def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def parse_optional(value: Any) -> Any:
-        return None if value is None or value == "none" else parse(value)
+        return None if value is None or value in ("none", "auto") else parse(value)
 
     return parse_optional
-
-
-def _automatic(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
-    def parse_automatic(value: Any) -> Any:
-        return None if value in (None, "auto") else parse(value)
-
-    return parse_automatic
 
 
 def _stops(value: Any) -> tuple[str, ...]:
@@ -153,7 +146,10 @@ class Settings:
     dtype: str = "auto"
     offline: bool = False
     kernel: str = "auto"
+    denoiser: str = "auto"
+    graphs: bool = True
     slots: int | None = None
+    max_context: int | None = None
 
 
 MAX_SEED = 2**63 - 1
@@ -196,8 +192,19 @@ SETTINGS: Mapping[str, Setting] = {
     "dtype": Setting(_text, "auto, float32 or bfloat16.", "run"),
     "offline": Setting(_flag, "Never use the network; hub models must be cached.", "run"),
     "kernel": Setting(_choice("auto", "triton", "torch"), "Sampler implementation.", "run"),
+    "denoiser": Setting(
+        _choice("auto", "reference", "fused"),
+        "transformers' own forward (reference) or ours for CUDA (fused); auto takes fused where it can.",
+        "run",
+    ),
+    "graphs": Setting(_flag, "Capture steps of the fused denoiser as CUDA graphs.", "run"),
     "slots": Setting(
-        _automatic(_number(int, 1, 1024)), "Requests of a batch that run at a time; or auto.", "run"
+        _optional(_number(int, 1, 1024)), "Requests that run at a time; auto decides by the memory.", "run"
+    ),
+    "max_context": Setting(
+        _optional(_number(int, 1, MAX_COUNT)),
+        "Most positions of prompt and answer; auto takes what the model has and memory holds.",
+        "run",
     ),
 }
 

@@ -61,6 +61,9 @@ class ScriptedDenoiser:
     conditioned: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)
     held: dict[int, list] = field(default_factory=dict)
 
+    def prepare(self, tell=None) -> None:
+        pass
+
     def prefill(self, slot: int, ids: torch.Tensor) -> None:
         assert slot not in self.held, "the slot still holds a request"
         self.held[slot] = [tuple(ids.tolist()), 0, 0]

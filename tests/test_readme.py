@@ -26,7 +26,12 @@ def test_the_python_block_runs_and_prints_an_answer():
 
 
 def test_every_flag_in_the_readme_exists(capfd):
-    for command in (["generate"], ["bench"], *(["bench", name] for name in ("sampler", "step", "generate"))):
+    for command in (
+        ["generate"],
+        ["bench"],
+        *(["bench", name] for name in ("sampler", "step", "generate")),
+        ["schema"],
+    ):
         assert run([*command, "--help"]) == 0
     known = set(re.findall(r"--[a-z][a-z-]+", capfd.readouterr().out))
     for flag in set(re.findall(r"--[a-z][a-z-]+", README)):

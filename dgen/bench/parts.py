@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 
 from dgen.bench.subject import Stand
-from dgen.denoiser.base import Denoiser
+from dgen.denoiser.base import Denoiser, Tell
 from dgen.denoiser.capture import capture
 from dgen.engine.canvas import CanvasState
 from dgen.engine.request import Request
@@ -120,6 +120,9 @@ class _Still:
         pinned: torch.Tensor,
     ) -> None:
         """Nothing."""
+
+    def prepare(self, tell: Tell | None = None) -> None:
+        """Nothing to make ready."""
 
     def prefill(self, slot: int, ids: torch.Tensor) -> None:
         """Nothing."""

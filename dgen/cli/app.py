@@ -9,8 +9,11 @@ import typer
 from dgen._version import __version__
 from dgen.cli import bench_generate, bench_sampler, bench_step
 from dgen.cli.bench import bench_app
+from dgen.cli.config import config
+from dgen.cli.doctor import doctor
 from dgen.cli.generate import generate
 from dgen.cli.schema import schema
+from dgen.cli.trace import trace_app
 
 app = typer.Typer(
     name="dgen",
@@ -44,4 +47,7 @@ app.command()(schema)
 bench_app.command("sampler")(bench_sampler.sampler)
 bench_app.command("step")(bench_step.step)
 bench_app.command("generate")(bench_generate.generate)
+app.command()(config)
+app.command()(doctor)
 app.add_typer(bench_app, name="bench")
+app.add_typer(trace_app, name="trace")

@@ -202,8 +202,13 @@ def _load(
     progress.update("loading the checkpoint")
     generator = from_layers(layers, progress=progress.amount, batch=True)
     threads = settle_threads(generator.checkpoint.model)
+    progress.update("compiling kernels, capturing graphs")
+    prepared: list[str] = []
+    generator.engine.prepare(prepared.append)
     progress.pause()
     if verbose:
+        for line in prepared:
+            sink.detail(line)
         for line in setup_lines(generator, generator.resolved, threads):
             sink.detail(line)
         sink.detail(f"slots {generator.denoiser.num_slots}, the run's seed {resume.seed}")

@@ -14,6 +14,7 @@ from dgen.cli.interruption import Interruption
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Format, Sink, standard_streams, wants_color
 from dgen.cli.threads import settle_threads
+from dgen.cli.watch import Draft, Slow, TraceFile, Watch
 from dgen.errors import DgenError, SettingsError, UsageError
 from dgen.prompt import check_prompt
 from dgen.settings import Layer, Resolved, resolve
@@ -74,11 +75,17 @@ def generate(
             rich_help_panel=_OUTPUT,
         ),
     ] = "text",
+    draft: Draft = "auto",
+    slow: Slow = None,
+    trace: TraceFile = None,
     model: options.Model = None,
     revision: options.Revision = None,
     device: options.Device = None,
     dtype: options.DType = None,
     offline: options.Offline = None,
+    denoiser: options.Denoiser = None,
+    graphs: options.Graphs = None,
+    max_context: options.MaxContext = None,
     config: options.Config = None,
     assignments: options.Set = None,
     no_config: options.NoConfig = False,
@@ -124,6 +131,9 @@ def generate(
         dtype=dtype,
         offline=offline,
         slots=slots,
+        denoiser=denoiser,
+        graphs=graphs,
+        max_context=max_context,
     )
     sink = Sink(
         stdout, stderr, format=_format(output_format), quiet=quiet, verbose=verbose, color=wants_color(stderr)
@@ -137,7 +147,14 @@ def generate(
     }
     if input_file is not None:
         early = resolve(layers, partial=True)
-        single_only = {"--prompt": prompt, "--prompt-file": prompt_file, "--format": output_format != "text"}
+        single_only = {
+            "--prompt": prompt,
+            "--prompt-file": prompt_file,
+            "--format": output_format != "text",
+            "--draft": draft != "auto",
+            "--slow": slow,
+            "--trace": trace,
+        }
         _refuse_given(single_only, "does not go with --input", hint="A batch writes one JSON record a line.")
         from dgen.cli.batch import run_batch
 
@@ -168,11 +185,12 @@ def generate(
     text = read_prompt(prompt, prompt_file, waiting=sink.note)
     system = from_argv(system, "--system")
     check_prompt(prompt=text, system=system, think=early.settings.think, raw=raw)
-    if sink.is_text and early.settings.logprobs is not None:
+    if sink.is_text and early.settings.logprobs is not None and trace is None:
         sink.warn("log-probabilities are not shown as text: add --format jsonl or json")
     if early.sources["model"] == "default":
         sink.note(BUILTIN_NOTE)
-    code = _answer(sink, layers, text, system=system, raw=raw, verbose=verbose)
+    with Watch(sink, draft=draft, slow=slow, trace=trace) as watch:
+        code = _answer(sink, watch, layers, text, system=system, raw=raw, verbose=verbose)
     if code:
         raise typer.Exit(code)
 
@@ -193,7 +211,7 @@ def _refuse_given(given: Mapping[str, object], reason: str, *, hint: str) -> Non
 
 
 def _answer(
-    sink: Sink, layers: list[Layer], text: str, *, system: str | None, raw: bool, verbose: bool
+    sink: Sink, watch: Watch, layers: list[Layer], text: str, *, system: str | None, raw: bool, verbose: bool
 ) -> int:
     with Progress(sink) as progress:
         started = time.perf_counter()
@@ -210,37 +228,52 @@ def _answer(
             sink.detail(f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s")
             for line in setup_lines(generator, job.resolved, threads):
                 sink.detail(line)
+        progress.update("compiling kernels, capturing graphs")
+        prepared: list[str] = []
+        generator.engine.prepare(prepared.append)
+        if verbose:
+            progress.pause()
+            for line in prepared:
+                sink.detail(line)
         sink.begin(
             vocabulary=generator.checkpoint.vocabulary,
             request_id=job.request_id,
             logprobs_of=job.request.logprobs_of,
         )
         with Interruption(generator.engine.interrupt) as interruption:
-            _run(sink, progress, generator, job)
+            watch.begin(generator, job, is_over=lambda: interruption.happened)
+            _run(sink, watch, progress, generator, job)
+        watch.close()
     completion = job.completion
     assert completion is not None
     sink.completion(generator.record(job))
     if verbose or sink.is_text:
         sink.note(_summary(job))
     sink.close()
+    if watch.failure is not None:
+        sink.error(watch.failure)
+        return watch.failure.exit_code
     if completion.finish_reason == "error":
         sink.error(DgenError(completion.error or "the request failed", hint=completion.error_hint))
         return 1
     return interruption.exit_code if completion.finish_reason == "interrupted" else 0
 
 
-def _run(sink: Sink, progress: Progress, generator: Generator, job: Job) -> None:
+def _run(sink: Sink, watch: Watch, progress: Progress, generator: Generator, job: Job) -> None:
     from dgen.engine.events import Denoised, Prefilled
     from dgen.output.text import Piece
 
     progress.update(f"reading the prompt ({len(job.request.prompt_ids)} tokens)")
     for item in generator.run(job):
+        if watch.shows_canvas and isinstance(item, Denoised):
+            progress.pause()
+        watch.see(item)
         if isinstance(item, Piece):
             progress.clear()
             sink.piece(item)
         elif isinstance(item, Prefilled):
             progress.update("denoising")
-        elif isinstance(item, Denoised):
+        elif isinstance(item, Denoised) and not watch.shows_canvas:
             accepted = sum(item.accepted)
             progress.update(
                 f"canvas {item.canvas + 1}, step {item.step + 1}: {accepted}/{len(item.accepted)} accepted, "
@@ -250,12 +283,16 @@ def _run(sink: Sink, progress: Progress, generator: Generator, job: Job) -> None
 
 def setup_lines(generator: Generator, resolved: Resolved, threads: int) -> Iterator[str]:
     """What was loaded, and each setting with its source."""
+    from dgen.denoiser.choice import why_reference
+
     checkpoint = generator.checkpoint
     yield (
         f"model {checkpoint.name} on {checkpoint.device} in {str(checkpoint.dtype).removeprefix('torch.')}, "
         f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}, "
         f"CPU threads {threads}"
     )
+    if resolved.settings.denoiser == "auto" and (reason := why_reference(checkpoint.model)):
+        yield f"denoiser reference because {reason}"
     for name, source in resolved.sources.items():
         yield f"  {name} = {getattr(resolved.settings, name)!r} ({source})"
 

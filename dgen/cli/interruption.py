@@ -42,6 +42,7 @@ class Interruption:
 
     def __init__(self, interrupt: Callable[[], None]) -> None:
         self._interrupt = interrupt
+        self.happened = False
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
@@ -52,6 +53,7 @@ class Interruption:
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.exit_code = 128 + number
+        self.happened = True
         self._interrupt()
         self._restore()
 

@@ -41,6 +41,9 @@ Revision = Annotated[str | None, _option("revision", group=_MODEL, metavar="NAME
 Device = Annotated[str | None, _option("device", group=_MODEL, metavar="NAME")]
 DType = Annotated[str | None, _option("dtype", group=_MODEL, metavar="NAME")]
 Offline = Annotated[bool | None, _option("offline", "--offline/--online", group=_MODEL)]
+Denoiser = Annotated[str | None, _option("denoiser", group=_MODEL, metavar="auto|reference|fused")]
+Graphs = Annotated[bool | None, _option("graphs", "--graphs/--no-graphs", group=_MODEL)]
+MaxContext = Annotated[str | None, _option("max_context", group=_MODEL, metavar="INT")]
 
 _BATCH = "Many prompts"
 Input = Annotated[

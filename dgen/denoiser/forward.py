@@ -7,8 +7,6 @@ matrix units idle while they wait for memory.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -179,7 +177,7 @@ class Forward:
             outs=(for_mlp, for_experts, for_router),
             counts=work.counts,
         )
-        with self._beside():
+        with work.side.beside():
             mlp = self._mlp(for_mlp, layer.gate_up, layer.down)
         shares = work.of("shares", rows, layer.top_k)
         route(for_router, layer.router, layer.expert_gain, work.scores, shares, routing)
@@ -190,7 +188,7 @@ class Forward:
         gate_up(for_experts, layer.experts_gate_up, middle, routing, top_k=layer.top_k, tiles=first)
         expert_out = work.of("expert_out", rows * layer.top_k, width)
         down(middle, layer.experts_down, expert_out, routing, tiles=second)
-        self._join()
+        work.side.join()
         x = work.of("normed", rows, width)
         after_experts(
             mlp,
@@ -219,22 +217,6 @@ class Forward:
             gelu_product(middle, product)
             _product(product, down_weight, None, out)
         return out
-
-    @contextmanager
-    def _beside(self) -> Iterator[None]:
-        """What is launched inside runs beside what follows, until `_join`."""
-        side = self._workspace.side
-        if side is None:
-            yield
-            return
-        side.wait_stream(torch.cuda.current_stream(side.device))
-        with torch.cuda.stream(side):
-            yield
-
-    def _join(self) -> None:
-        side = self._workspace.side
-        if side is not None:
-            torch.cuda.current_stream(side.device).wait_stream(side)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:

@@ -6,12 +6,14 @@ back, so that steps can be captured as CUDA graphs by whoever runs them; commits
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dgen.denoiser.base import Tell
 from dgen.denoiser.cache import SlotCache, bytes_per_slot
 from dgen.denoiser.capture import Replay, capture
 from dgen.denoiser.forward import Forward
@@ -129,6 +131,14 @@ class FusedDenoiser:
                 high = middle - 1
         return low
 
+    def prepare(self, tell: Tell | None = None) -> None:
+        """See `Denoiser.prepare`: the commit of one canvas, which every longer answer needs, as a graph."""
+        if self._graphs:
+            started = time.perf_counter()
+            self._commit_graph(1)
+            if tell is not None:
+                tell(f"commits of 1: captured in {time.perf_counter() - started:.1f} s")
+
     @torch.inference_mode()
     def prefill(self, slot: int, ids: Tensor) -> None:
         """See `Denoiser.prefill`; ids [n], n >= 1."""
@@ -178,13 +188,6 @@ class FusedDenoiser:
             ids = torch.zeros(size, self.canvas_len, dtype=torch.int64, device=self.device)
             self._commits[size] = capture(self._commit, spare, ids)
         return self._commits[size]
-
-    def prepare(self, sizes: Callable[[str], None] | None = None) -> None:
-        """Capture the commit of one canvas, the one that every longer answer needs."""
-        if self._graphs:
-            self._commit_graph(1)
-            if sizes is not None:
-                sizes("commits of 1: captured")
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:

@@ -13,6 +13,8 @@ from typing import Any
 
 import torch
 
+from dgen.denoiser.base import Tell
+
 PREFILL_CHUNK = 4096
 """Prompt tokens per causal pass: bounds the attention scores of a long prompt."""
 
@@ -55,6 +57,9 @@ class ReferenceDenoiser:
             return None
         inputs_embeds, _ = args
         return inputs_embeds, self._incoming
+
+    def prepare(self, tell: Tell | None = None) -> None:
+        """See `Denoiser.prepare`; there is nothing to make ready."""
 
     @torch.inference_mode()
     def prefill(self, slot: int, ids: torch.Tensor) -> None:

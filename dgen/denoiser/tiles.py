@@ -36,7 +36,9 @@ def wide_tiles(*, group: int, kv_heads: int, passes: int, n: int) -> WideTiles:
     """For heads that are too wide to be attended to in one product."""
     row_tiles = -(-n * group // 128) * kv_heads * passes
     shares = max(1, min(16, 4 * _PROGRAMS // row_tiles))
-    return WideTiles(rows=128, keys=128, depth=64, columns=256, warps=8, stages=3, shares=shares)
+    return WideTiles(
+        rows=128, keys=128, depth=64, value_keys=64, columns=256, warps=8, stages=3, shares=shares
+    )
 
 
 def expert_tiles(

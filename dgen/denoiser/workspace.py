@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from dgen.denoiser.kernels.experts import router_parts
 from dgen.denoiser.kernels.wide_attention import WideTiles, wide_span
+from dgen.denoiser.streams import SideStream
 from dgen.denoiser.tiles import SPLIT_ROWS, attention_tiles
 from dgen.denoiser.weights import LayerWeights, SignalWeights
 
@@ -21,7 +21,7 @@ class Workspace:
         counts, assignments, scores: the router's, see `kernels.experts.route`.
         parts: fp32, the parts of split attention.
         exponentials, stats: the buffers of wide attention, see `kernels.wide_attention`.
-        side: a second stream on CUDA, else None.
+        side: the stream of what runs beside the experts.
     """
 
     def __init__(
@@ -48,7 +48,7 @@ class Workspace:
         wide, stats = _wide_entries(layers, max_rows, max_context)
         self.exponentials = torch.empty(wide, dtype=dtype, device=device)
         self.stats = torch.empty(stats, dtype=torch.float32, device=device)
-        self.side: Any = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.side = SideStream(device)
 
     def of(self, name: str, rows: int, width: int) -> Tensor:
         """The buffer `name` as [rows, width]."""

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import torch
 
-from dgen.denoiser.base import Denoiser
+from dgen.denoiser.base import Denoiser, Tell
 from dgen.engine.canvas import CanvasState
 from dgen.engine.events import (
     Committed,
@@ -30,7 +30,7 @@ from dgen.engine.limits import check_request
 from dgen.engine.request import Request
 from dgen.engine.stash import Converging, RowLogprobs, stash_logprobs
 from dgen.engine.step import StepResult, read_back
-from dgen.engine.steps import Steps, Tell
+from dgen.engine.steps import Steps
 from dgen.errors import DgenError, MemoryLimitError, UsageError
 from dgen.sampler import SamplerKernels
 

@@ -8,19 +8,17 @@ slots' numbers; a batch smaller than its bucket is padded with the spare slot. W
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from dgen.denoiser.base import Denoiser
+from dgen.denoiser.base import Denoiser, Tell
 from dgen.denoiser.capture import Replay, capture
 from dgen.engine.canvas import CanvasState
 from dgen.engine.step import StepResult, denoising_step
 from dgen.sampler import SamplerKernels
-
-Tell = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -61,6 +59,7 @@ class Steps:
 
     def prepare(self, tell: Tell | None = None) -> None:
         """Capture every bucket, the largest first, so that the smaller ones find their memory in its pool."""
+        self._denoiser.prepare(tell)
         if not self._graphs:
             return
         for size in sorted(

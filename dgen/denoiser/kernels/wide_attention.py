@@ -19,12 +19,13 @@ from dgen.jit import jit, jit_for_any, tl, triton
 
 @dataclass(frozen=True, slots=True)
 class WideTiles:
-    """Shape of the work: rows and keys of a tile, depth of the first product, columns of the second, warps, stages,
-    and how many programs share a row tile's keys in the first."""
+    """Shape of the work: rows and keys of a tile, depth of the first product, keys at a time and columns of the second,
+    warps, stages, and how many programs share a row tile's keys in the first."""
 
     rows: int
     keys: int
     depth: int
+    value_keys: int
     columns: int
     warps: int
     stages: int
@@ -135,7 +136,8 @@ def _values_kernel(
     qkv_ptr, v_cache_ptr, slots_ptr, lengths_ptr, weights_ptr, stats_ptr, out_ptr,
     n, window, capacity, causal, row_tiles, first_tile, span_tiles,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, COLUMNS: tl.constexpr, STATS: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, VALUE_KEYS: tl.constexpr, COLUMNS: tl.constexpr, STATS: tl.constexpr,
+    PRECISION: tl.constexpr,
 ):  # fmt: skip
     """The second product of a row tile and some of the columns, its tiles of keys brought to one maximum."""
     local = tl.program_id(1)
@@ -151,23 +153,24 @@ def _values_kernel(
 
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (column < D)[None, :]
-    key = tl.arange(0, KEYS)
+    key = tl.arange(0, VALUE_KEYS)
     w_ptr = weights_ptr + row[:, None] * (span_tiles * KEYS) + key[None, :]
     acc = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     ring = (slot * KV_HEADS + kv_head) * capacity
-    for tile in range(prefix_tiles):
-        p = prefix_lo + tile * KEYS + key
+    prefix_keys = prefix_tiles * KEYS
+    for start in range(0, prefix_keys, VALUE_KEYS):
+        p = prefix_lo + start + key
         v_at = (ring + tl.minimum(p, length - 1) % capacity)[:, None] * D + column[None, :]
-        w = tl.load(w_ptr + tile * KEYS)
-        back = tl.exp2(tl.load(stat_ptr + tile * 2) - top)
+        w = tl.load(w_ptr + start)
+        back = tl.exp2(tl.load(stat_ptr + start // KEYS * 2) - top)
         v = tl.load(v_cache_ptr + v_at, mask=inside, other=0.0)
         acc = tl.dot((w * back[:, None]).to(v.dtype), v, acc, input_precision=PRECISION)
     v_ptr = qkv_ptr + sequence.to(tl.int64) * n * WIDTH + (Q_HEADS + KV_HEADS + kv_head) * D
-    for tile in range(prefix_tiles, tiles):
-        p = fresh_lo + (tile - prefix_tiles) * KEYS + key
-        w = tl.load(w_ptr + tile * KEYS)
-        back = tl.exp2(tl.load(stat_ptr + tile * 2) - top)
-        v = tl.load(v_ptr + tl.minimum(p, n - 1)[:, None] * WIDTH + column[None, :], mask=inside, other=0.0)
+    for start in range(prefix_keys, tiles * KEYS, VALUE_KEYS):
+        j = fresh_lo + start - prefix_keys + key
+        w = tl.load(w_ptr + start)
+        back = tl.exp2(tl.load(stat_ptr + start // KEYS * 2) - top)
+        v = tl.load(v_ptr + tl.minimum(j, n - 1)[:, None] * WIDTH + column[None, :], mask=inside, other=0.0)
         acc = tl.dot((w * back[:, None]).to(v.dtype), v, acc, input_precision=PRECISION)
     r = at * ROWS + lane
     i = r // GROUP
@@ -234,7 +237,7 @@ def attend_wide(
         )  # fmt: skip
         _values_kernel[(triton.cdiv(width, tiles.columns), count)](
             qkv, values, slots, lengths, weights, stats, out, n, window, capacity, int(causal), *numbers,
-            COLUMNS=tiles.columns, STATS=16, **shape,
+            VALUE_KEYS=tiles.value_keys, COLUMNS=tiles.columns, STATS=16, **shape,
         )  # fmt: skip
 
 

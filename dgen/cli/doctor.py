@@ -1,0 +1,82 @@
+"""`dgen doctor`: does this machine run dgen, and does the model fit."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+import textwrap
+from collections.abc import Sequence
+from dataclasses import asdict
+from typing import Annotated, Any
+
+import typer
+
+from dgen.cli import options
+from dgen.cli.checkup import Check, checks, terminal
+from dgen.cli.progress import Progress
+from dgen.cli.setting_flags import layers_of, takes_settings
+from dgen.cli.sink import Sink, escaped, is_terminal, standard_streams, wants_color
+from dgen.settings import resolve
+
+_MARKS = {"ok": "ok  ", "warn": "warn", "skip": "skip", "fail": "FAIL"}
+
+
+@takes_settings(scope="run")
+def doctor(
+    as_json: Annotated[bool, typer.Option("--json", help="One JSON object.")] = False,
+    quiet: options.Quiet = False,
+    debug: options.Debug = False,
+    **flags: Any,
+) -> None:
+    """Check this machine: versions, GPU, kernels, cache, and whether a model fits.
+
+    \b
+    dgen doctor
+    dgen doctor --model google/diffusiongemma-26B-A4B-it
+    dgen doctor --json | jq '.checks[] | select(.status != "ok")'
+
+    Exits with 1 when a check fails. Weights are neither read nor fetched.
+    """
+    stdout, stderr = standard_streams()
+    sink = Sink(stdout, stderr, quiet=quiet, color=wants_color(stderr))
+    sink.check()
+    run = resolve(layers_of(flags), partial=True).settings
+    with Progress(sink) as progress:
+        found = [*checks(run, progress.update, debug=debug), terminal()]
+    failed = sum(check.status == "fail" for check in found)
+    if as_json:
+        document = {"ok": not failed, "checks": [asdict(check) for check in found]}
+        sink.document(json.dumps(document, indent=2, ensure_ascii=False))
+    else:
+        sink.document("\n".join(_lines(found)))
+        sink.note("all is well" if not failed else f"{failed} of {len(found)} checks failed")
+    sink.close()
+    if failed:
+        raise typer.Exit(1)
+
+
+def _lines(found: Sequence[Check]) -> list[str]:
+    width = max(len(check.name) for check in found)
+    lines = []
+    for check in found:
+        head = f"{_MARKS[check.status]}  {check.name:{width}}  "
+        for text in filter(None, (check.detail, check.hint)):
+            lines += _hanging(escaped(text), head)
+            head = " " * len(head)
+    return lines
+
+
+def _hanging(text: str, head: str) -> list[str]:
+    """The text behind its head; on a terminal, further lines stand under the first."""
+    if not is_terminal(sys.stdout):
+        return [head + text]
+    columns = os.get_terminal_size(sys.stdout.fileno()).columns
+    return textwrap.wrap(
+        text,
+        max(columns, len(head) + 20),
+        initial_indent=head,
+        subsequent_indent=" " * len(head),
+        break_long_words=False,
+        break_on_hyphens=False,
+    )

@@ -1,0 +1,246 @@
+"""`dgen trace`: look at what `--trace` wrote: in figures, as a film, as a page."""
+
+from __future__ import annotations
+
+import os
+import sys
+import time
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from dgen.cli import options
+from dgen.cli.sink import Sink, escaped, is_terminal, standard_streams, wants_color
+from dgen.cli.watch import canvas_on, parse_seconds, place_of
+from dgen.errors import OutputError, SettingsError, UsageError
+
+if TYPE_CHECKING:
+    from dgen.output.live.canvas import LiveCanvas
+    from dgen.output.text import TextStream
+    from dgen.output.trace_reader import Step, Trace, TracedCanvas
+
+PIPED_COLUMNS = 80
+_MOST_SPEED = 1000.0
+
+trace_app = typer.Typer(
+    help="Look at a trace that generate --trace FILE wrote.",
+    epilog='Try: dgen generate -p "7 + 5" --logprobs 5 --trace run.jsonl; dgen trace show run.jsonl',
+    no_args_is_help=True,
+    rich_markup_mode=None,
+    context_settings={"help_option_names": ["-h", "--help"]},
+)
+
+TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="The trace's file.", show_default=False)]
+
+
+@trace_app.command()
+def show(
+    file: TraceArgument,
+    steps: Annotated[bool, typer.Option("--steps", help="A row for every step.")] = False,
+    canvas: Annotated[
+        int | None,
+        typer.Option("--canvas", metavar="N", help="This canvas alone, from 1.", show_default=False),
+    ] = None,
+    debug: options.Debug = False,
+) -> None:
+    """Show a trace in figures.
+
+    \b
+    dgen trace show run.jsonl
+    dgen trace show run.jsonl --steps --canvas 2
+    """
+    del debug  # read by main, which handles failures
+    sink = _sink()
+    trace = _read(file)
+    chosen = list(enumerate(trace.canvases, start=1))
+    if canvas is not None:
+        if not 1 <= canvas <= len(chosen):
+            raise UsageError(
+                f"there is no canvas {canvas} in '{file}'", hint=f"It has canvases 1 to {len(chosen)}."
+            )
+        chosen = chosen[canvas - 1 : canvas]
+    lines = [*_headline(trace)]
+    for number, one in chosen:
+        lines += ["", *_canvas_lines(number, one, trace.header["canvas_len"], _columns(), steps=steps)]
+    if canvas is None:
+        from dgen.output.report.page import texts
+
+        lines += ["", escaped(texts(trace)[0])]
+    sink.document("\n".join(lines))
+    sink.close()
+
+
+@trace_app.command()
+def play(
+    file: TraceArgument,
+    speed: Annotated[
+        float, typer.Option("--speed", metavar="X", help="Times as fast as it ran.", show_default=False)
+    ] = 1.0,
+    slow: Annotated[
+        str | None,
+        typer.Option(
+            "--slow", metavar="SECONDS", help="Hold each step this long instead.", show_default=False
+        ),
+    ] = None,
+    debug: options.Debug = False,
+) -> None:
+    """Replay a trace: the canvas on stderr as it was denoised, the text on stdout.
+
+    \b
+    dgen trace play run.jsonl
+    dgen trace play run.jsonl --slow 0.3
+    """
+    del debug
+    if not 0 < speed <= _MOST_SPEED:
+        raise SettingsError(
+            f"--speed must be above 0 and at most {_MOST_SPEED:g}, not {speed:g}", hint="1 is as it ran."
+        )
+    hold = parse_seconds(slow)
+    sink = _sink()
+    trace = _read(file)
+    place = place_of("on", sink)
+    if place is None:
+        raise OutputError("there is no stderr to play on", hint="Run it in a terminal.")
+    steps = trace.header["settings"].get("steps")
+    live = canvas_on(
+        place,
+        trace.vocabulary,
+        max_steps=steps if isinstance(steps, int) else None,
+        hold_seconds=hold,
+    )
+    try:
+        _play(sink, live, trace, speed=None if slow is not None else speed)
+    finally:
+        live.hide()
+    sink.close()
+
+
+@trace_app.command()
+def html(
+    file: TraceArgument,
+    output: Annotated[
+        str, typer.Option("--output", "-o", metavar="FILE", help="The page to write.", show_default=False)
+    ],
+    debug: options.Debug = False,
+) -> None:
+    """Write a trace as one HTML page that needs no network.
+
+    \b
+    dgen trace html run.jsonl --output run.html
+    """
+    del debug
+    from dgen.output.report.page import report
+
+    sink = _sink()
+    page = report(_read(file))
+    if output == "-":
+        sink.document(page)
+    else:
+        where = Path(output).expanduser()
+        if where.exists() and where.samefile(Path(file).expanduser()):
+            raise UsageError(f"'{output}' is the trace itself", hint="Give --output another name.")
+        try:
+            where.write_text(page, encoding="utf-8", newline="\n")
+        except OSError as error:
+            raise OutputError(
+                f"can't write '{output}': {error.strerror}", hint="Check the folder and its permissions."
+            ) from None
+        sink.note(f"{output}: {len(page.encode()) / 1e3:.0f} kB")
+    sink.close()
+
+
+def _sink() -> Sink:
+    stdout, stderr = standard_streams()
+    sink = Sink(stdout, stderr, color=wants_color(stderr))
+    sink.check()
+    return sink
+
+
+def _read(file: str) -> Trace:
+    from dgen.output.trace_reader import read_trace
+
+    return read_trace(file)
+
+
+def _columns() -> int:
+    if not is_terminal(sys.stdout):
+        return PIPED_COLUMNS
+    return max(20, os.get_terminal_size(sys.stdout.fileno()).columns)
+
+
+def _headline(trace: Trace) -> Iterator[str]:
+    header, end = trace.header, trace.end
+    yield escaped(
+        f"{header['model']} · seed {header['seed']} · dgen {header['dgen_version']} · {header['id']}"
+    )
+    steps = sum(len(canvas.steps) for canvas in trace.canvases)
+    outcome = "killed before its end" if end is None else f"{end['finish_reason']} after {end['time']:.2f} s"
+    if end is not None and end["error"]:
+        outcome += f" ({end['error']})"
+    yield escaped(
+        f"{len(header['prompt_ids'])} prompt tokens · {len(trace.canvases)} canvases · {steps} steps · "
+        f"{len(trace.tokens)} tokens · {outcome}"
+    )
+
+
+def _canvas_lines(
+    number: int, canvas: TracedCanvas, length: int, columns: int, *, steps: bool
+) -> Iterator[str]:
+    from dgen.output.sparkline import sparkline
+
+    events = [step.event for step in canvas.steps]
+    done = canvas.converged
+    how = f"converged by {done.converged_by}, {len(done.tokens)} tokens" if done else "not converged"
+    yield f"canvas {number}: {len(events)} steps, {how}"
+    rows: list[tuple[str, Sequence[float], str]] = [
+        ("mean entropy", [event.mean_entropy for event in events], "{:.4f}"),
+        ("accepted", [sum(event.accepted) for event in events], f"{{}}/{length}"),
+        ("temperature", [event.temperature for event in events], "{:.3f}"),
+        ("changed", [step.changed for step in canvas.steps], "{}"),
+    ]
+    for name, values, form in rows:
+        span = f"{form.format(values[0])} → {form.format(values[-1])}"
+        yield f"  {name:12}  {sparkline(values, max(4, columns - 16 - len(span) - 2))}  {span}"
+    if steps:
+        yield "  step  temperature  mean entropy  accepted  changed   seconds"
+        yield from map(_step_line, canvas.steps)
+
+
+def _step_line(step: Step) -> str:
+    event = step.event
+    return (
+        f"  {event.step + 1:4}  {event.temperature:11.3f}  {event.mean_entropy:12.4f}  {sum(event.accepted):8}  "
+        f"{step.changed:7}  {step.time:8.3f}"
+    )
+
+
+def _play(sink: Sink, live: LiveCanvas, trace: Trace, *, speed: float | None) -> None:
+    from dgen.output.text import TextStream
+
+    stops = trace.header["settings"].get("stop")
+    text = TextStream(trace.vocabulary, [stop for stop in stops or () if isinstance(stop, str) and stop])
+    begun, first = time.monotonic(), None
+    for canvas in trace.canvases:
+        for step in canvas.steps:
+            first = step.time if first is None else first
+            if speed is not None:
+                time.sleep(max(0.0, begun + (step.time - first) / speed - time.monotonic()))
+            live.see(step.event)
+        if canvas.converged is not None:
+            live.see(canvas.converged)
+            _write(sink, live, text, canvas)
+    live.hide()
+    for piece in text.finish():
+        sink.piece(piece)
+
+
+def _write(sink: Sink, live: LiveCanvas, text: TextStream, canvas: TracedCanvas) -> None:
+    from dgen.cli.watch import on_screen
+
+    assert canvas.converged is not None
+    for piece in text.push(canvas.converged.tokens):
+        live.hide()
+        sink.piece(piece)
+        live.wrote(on_screen(piece, sink))

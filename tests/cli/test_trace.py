@@ -1,0 +1,93 @@
+"""`dgen trace`: a trace in figures, as a film, as a page."""
+
+from __future__ import annotations
+
+import json
+import re
+
+import pytest
+from jsonschema import Draft202012Validator
+from traces import trace_text
+
+from dgen.output.sparkline import sparkline
+
+
+@pytest.fixture
+def trace(tmp_path):
+    path = tmp_path / "t.jsonl"
+    path.write_text(trace_text(), encoding="utf-8")
+    return path
+
+
+def test_show_tells_each_canvas_in_figures_and_lines(dgen, trace):
+    done = dgen("trace", "show", trace)
+    assert done.code == 0
+    assert "2 prompt tokens · 2 canvases · 4 steps · 21 tokens · eos after 1.75 s" in done.out
+    assert "canvas 1: 3 steps, converged by confidence, 19 tokens" in done.out
+    assert re.search(r"  accepted      [▁-█]{3}  0/21 → 16/21\n", done.out)
+    assert "\x1b" not in done.out
+    assert "\\x1b[31m" in done.out
+
+
+def test_show_steps_has_a_row_for_each_and_one_canvas_can_be_chosen(dgen, trace):
+    whole = dgen("trace", "show", trace, "--steps").out
+    assert len(re.findall(r"^ +\d+ +0\.\d{3} +\d\.\d{4} +\d+ +\d+ +\d\.\d{3}$", whole, re.MULTILINE)) == 4
+    second = dgen("trace", "show", trace, "--canvas", 2).out
+    assert "canvas 2" in second
+    assert "canvas 1:" not in second
+    assert dgen("trace", "show", trace, "--canvas", 3).code == 2
+
+
+def test_play_writes_the_text_to_stdout_and_the_canvas_to_stderr(dgen, trace):
+    done = dgen("trace", "play", trace, "--speed", 1000)
+    assert done.code == 0
+    assert done.out.startswith(" a fox</script>")
+    assert done.out.endswith(" fox\n")
+    assert "[canvas 1, step 1/4" in done.err
+    assert "\x1b" not in done.err
+    assert dgen("trace", "play", trace, "--speed", 0).code == 2
+    assert dgen("trace", "play", trace, "--slow", "x").code == 2
+
+
+def test_html_writes_a_page_and_says_how_large(dgen, trace, tmp_path):
+    page = tmp_path / "t.html"
+    done = dgen("trace", "html", trace, "--output", page)
+    assert (done.code, done.out) == (0, "")
+    assert re.fullmatch(rf"{re.escape(str(page))}: \d+ kB\n", done.err)
+    assert page.read_text(encoding="utf-8").startswith("<!doctype html>")
+    assert dgen("trace", "html", trace, "-o", "-").out.startswith("<!doctype html>")
+
+
+def test_html_spares_the_trace_and_says_what_cannot_be_written(dgen, trace, tmp_path):
+    before = trace.read_text(encoding="utf-8")
+    assert dgen("trace", "html", trace, "-o", trace).code == 2
+    assert trace.read_text(encoding="utf-8") == before
+    done = dgen("trace", "html", trace, "-o", tmp_path / "none" / "t.html")
+    assert done.code == 1
+    assert "can't write" in done.err
+
+
+@pytest.mark.parametrize("command", ["show", "play", "html"])
+def test_what_is_no_trace_is_one_line_and_a_hint(dgen, tmp_path, command):
+    other = tmp_path / "other.jsonl"
+    other.write_text('{"type":"completion"}\n')
+    argv = ["-o", str(tmp_path / "x.html")] if command == "html" else []
+    done = dgen("trace", command, other, *argv)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.splitlines()[1] == "Hint: dgen generate --trace FILE writes a trace."
+    assert not (tmp_path / "x.html").exists()
+
+
+def test_the_schema_of_a_trace_can_be_had(dgen, trace):
+    validator = Draft202012Validator(json.loads(dgen("schema", "--trace").out))
+    for line in trace.read_text(encoding="utf-8").splitlines():
+        validator.validate(json.loads(line))
+
+
+def test_a_sparkline_is_a_block_a_value_or_the_mean_of_neighbours():
+    assert sparkline([0, 1, 2, 4], 10) == "▁▃▅█"
+    assert sparkline([0, 0, 4, 4], 2) == "▁█"
+    assert sparkline([0, 0], 10) == "▁▁"
+    assert sparkline([], 10) == ""
+    assert sparkline([-5, 5], 10) == "▁█"
+    assert len(sparkline(list(range(100)), 7)) == 7
