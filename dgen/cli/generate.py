@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from typing import TYPE_CHECKING, Annotated, get_args
 
 import typer
@@ -15,12 +15,13 @@ from dgen.cli.progress import Progress
 from dgen.cli.sink import Format, Sink, standard_streams, wants_color
 from dgen.cli.threads import settle_threads
 from dgen.cli.watch import Draft, Slow, TraceFile, Watch
-from dgen.errors import DgenError, SettingsError
+from dgen.errors import DgenError, SettingsError, UsageError
 from dgen.prompt import check_prompt
 from dgen.settings import Layer, Resolved, resolve
 
 if TYPE_CHECKING:
-    from dgen.generator import Generator, Job
+    from dgen.generator import Generator
+    from dgen.job import Job
 
 BUILTIN_NOTE = "Built-in demo checkpoint; the real one: --model google/diffusiongemma-26B-A4B-it"
 
@@ -43,6 +44,12 @@ def generate(
     raw: Annotated[
         bool, typer.Option("--raw", help="Plain text: leave out the chat template.", rich_help_panel=_INPUT)
     ] = False,
+    input_file: options.Input = None,
+    output_file: options.BatchOutput = None,
+    slots: options.Slots = None,
+    ordered: options.Ordered = False,
+    overwrite: options.Overwrite = False,
+    shard: options.ShardOf = None,
     max_tokens: options.MaxTokens = None,
     steps: options.Steps = None,
     entropy_bound: options.EntropyBound = None,
@@ -93,6 +100,7 @@ def generate(
     dgen generate --prompt "7 + 5" --logprobs 5 --format jsonl | jq .logprob
     dgen generate --prompt "Write a haiku about the moon." --seed 7 --format json
     dgen generate -m google/diffusiongemma-26B-A4B-it --prompt-file question.txt
+    dgen generate --input prompts.jsonl --output answers.jsonl
     """
     del debug  # read by main, which handles failures
     stdout, stderr = standard_streams()
@@ -122,6 +130,7 @@ def generate(
         device=device,
         dtype=dtype,
         offline=offline,
+        slots=slots,
         denoiser=denoiser,
         graphs=graphs,
         max_context=max_context,
@@ -129,6 +138,44 @@ def generate(
     sink = Sink(
         stdout, stderr, format=_format(output_format), quiet=quiet, verbose=verbose, color=wants_color(stderr)
     )
+    batch_only = {
+        "--output": output_file,
+        "--slots": slots,
+        "--ordered": ordered,
+        "--overwrite": overwrite,
+        "--shard": shard,
+    }
+    if input_file is not None:
+        early = resolve(layers, partial=True)
+        single_only = {
+            "--prompt": prompt,
+            "--prompt-file": prompt_file,
+            "--format": output_format != "text",
+            "--draft": draft != "auto",
+            "--slow": slow,
+            "--trace": trace,
+        }
+        _refuse_given(single_only, "does not go with --input", hint="A batch writes one JSON record a line.")
+        from dgen.cli.batch import run_batch
+
+        if early.sources["model"] == "default":
+            sink.note(BUILTIN_NOTE)
+        code = run_batch(
+            sink,
+            layers,
+            source=input_file,
+            output=output_file,
+            ordered=ordered,
+            overwrite=overwrite,
+            shard=shard,
+            system=from_argv(system, "--system"),
+            raw=raw,
+            verbose=verbose,
+        )
+        if code:
+            raise typer.Exit(code)
+        return
+    _refuse_given(batch_only, "needs --input", hint="Add --input FILE.jsonl, a file of prompts.")
     sink.check()
     if output_format == "jsonl":
         # A line a token without its log-probability would be of no use.
@@ -157,6 +204,12 @@ def _format(name: str) -> Format:
     )
 
 
+def _refuse_given(given: Mapping[str, object], reason: str, *, hint: str) -> None:
+    for name, value in given.items():
+        if value not in (None, False):
+            raise UsageError(f"{name} {reason}", hint=hint)
+
+
 def _answer(
     sink: Sink, watch: Watch, layers: list[Layer], text: str, *, system: str | None, raw: bool, verbose: bool
 ) -> int:
@@ -172,7 +225,8 @@ def _answer(
         job = generator.job(text, system=system, raw=raw)
         if verbose:
             progress.pause()
-            for line in _setup_lines(generator, job.resolved, import_seconds, threads):
+            sink.detail(f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s")
+            for line in setup_lines(generator, job.resolved, threads):
                 sink.detail(line)
         progress.update("compiling kernels, capturing graphs")
         prepared: list[str] = []
@@ -227,13 +281,11 @@ def _run(sink: Sink, watch: Watch, progress: Progress, generator: Generator, job
             )
 
 
-def _setup_lines(
-    generator: Generator, resolved: Resolved, import_seconds: float, threads: int
-) -> Iterator[str]:
+def setup_lines(generator: Generator, resolved: Resolved, threads: int) -> Iterator[str]:
+    """What was loaded, and each setting with its source."""
     from dgen.denoiser.choice import why_reference
 
     checkpoint = generator.checkpoint
-    yield f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s"
     yield (
         f"model {checkpoint.name} on {checkpoint.device} in {str(checkpoint.dtype).removeprefix('torch.')}, "
         f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}, "
