@@ -57,7 +57,8 @@ class Pair:
         rows = self.rows(slots)
         heat = torch.full((len(slots),), temps, device=self.device)
         self.reference.condition(rows, logits, heat, None, pinned)
-        probs = (logits / temps).softmax(-1).to(self.denoiser.probs_dtype)
+        dtype = self.denoiser.probs_dtype
+        probs = None if dtype is None else (logits / temps).softmax(-1).to(dtype)
         self.denoiser.condition(rows, logits, heat, probs, pinned)
 
     def commit(self, slots: Sequence[int]) -> None:
@@ -76,7 +77,7 @@ class Pair:
             if index:
                 self.commit(slots)
             logits = self.denoise(slots)
-            self.condition(slots, logits, 0.7, self.pins(slots, 1))
+            self.condition(slots, logits, 0.7, self.pins(slots, *range(1, self.canvas_len, 5)))
             self.denoise(slots)
         return max(max(each) for each in self.apart)
 
