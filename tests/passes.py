@@ -53,7 +53,9 @@ class Pair:
         self.apart.append([distance(a, b) for a, b in pairs])
         return want
 
-    def condition(self, slots: Sequence[int], logits: torch.Tensor, temps: float, pinned: torch.Tensor) -> None:
+    def condition(
+        self, slots: Sequence[int], logits: torch.Tensor, temps: float, pinned: torch.Tensor
+    ) -> None:
         rows = self.rows(slots)
         heat = torch.full((len(slots),), temps, device=self.device)
         self.reference.condition(rows, logits, heat, None, pinned)

@@ -20,9 +20,7 @@ FEW_SLOTS = (6, 4, 2)
 
 ONE = Tiles(rows=16, keys=16, warps=4, stages=1, splits=1)
 LOOSE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}  # the exponentials are rounded too
-WIDE = WideTiles(
-    rows=16, keys=32, depth=32, value_keys=16, columns=32, warps=4, stages=1, shares=2, splits=1
-)
+WIDE = WideTiles(rows=16, keys=32, depth=32, value_keys=16, columns=32, warps=4, stages=1, shares=2, splits=1)
 
 
 @dataclass
@@ -40,7 +38,9 @@ class Pass:
     scale: float = 0.37
 
     @classmethod
-    def drawn(cls, draw, dtype, *, n, heads, size, window, lengths=LENGTHS, slots=SLOTS, spare_rows=0) -> Pass:
+    def drawn(
+        cls, draw, dtype, *, n, heads, size, window, lengths=LENGTHS, slots=SLOTS, spare_rows=0
+    ) -> Pass:
         q_heads, kv_heads = heads
         capacity = max(lengths) if window == NO_WINDOW else max(1, window - 1)
         prefixes, rings = [], [[], []]
@@ -97,9 +97,7 @@ class Pass:
     def run(self, tiles: Tiles | WideTiles, *, causal: bool, groups: int = 1) -> torch.Tensor:
         width = self.qkv.shape[-1]
         out = self.qkv.new_full((len(self.qkv), self.q_heads * width), float("nan"))
-        parts = torch.empty(
-            len(self.qkv) * self.q_heads * tiles.splits * (width + 2), device=self.qkv.device
-        )
+        parts = torch.empty(len(self.qkv) * self.q_heads * tiles.splits * (width + 2), device=self.qkv.device)
         numbers: dict[str, Any] = {
             "n": self.n,
             "q_heads": self.q_heads,
@@ -108,9 +106,7 @@ class Pass:
             "scale": self.scale,
         }
         if isinstance(tiles, Tiles):
-            attend(
-                self.qkv, self.cache, self.slots, self.lengths, out, tiles=tiles, parts=parts, **numbers
-            )
+            attend(self.qkv, self.cache, self.slots, self.lengths, out, tiles=tiles, parts=parts, **numbers)
             return out
         kv_heads, capacity = self.cache[0].shape[1:3]
         span = wide_span(min(capacity, self.window), self.n, tiles)
@@ -174,7 +170,9 @@ def test_rows_see_their_prefix_and_their_pass(draw, dtype, case, kind, causal):
 @pytest.mark.parametrize("window", [1, 2])
 @pytest.mark.parametrize("tiles", [ONE, WIDE], ids=["whole", "wide"])
 def test_the_narrowest_windows(draw, dtype, tiles, window):
-    made = Pass.drawn(draw, dtype, n=4, heads=(2, 1), size=16, window=window, lengths=(0, 1, 5), slots=(2, 1, 0))
+    made = Pass.drawn(
+        draw, dtype, n=4, heads=(2, 1), size=16, window=window, lengths=(0, 1, 5), slots=(2, 1, 0)
+    )
     for causal in (True, False):
         assert_close(made.run(tiles, causal=causal), made.want(causal=causal), LOOSE[dtype])
 
@@ -183,7 +181,9 @@ def test_the_narrowest_windows(draw, dtype, tiles, window):
 def test_scores_far_apart_neither_overflow_nor_leak(draw, dtype, tiles):
     made = Pass.drawn(draw, dtype, n=4, heads=(2, 1), size=16, window=WINDOW, lengths=(40,), slots=(0,))
     made.scale = 400.0
-    assert_close(made.run(tiles, causal=True), made.want(causal=True), 2e-2 if dtype != torch.float32 else 1e-4)
+    assert_close(
+        made.run(tiles, causal=True), made.want(causal=True), 2e-2 if dtype != torch.float32 else 1e-4
+    )
 
 
 @pytest.mark.parametrize("splits", [1, 2])

@@ -47,7 +47,11 @@ def choices(routing, tokens, top_k) -> list[list[int]]:
     [(5, 32, 4, 2), (1, 40, 1, 1), (33, 300, 7, 3), (40, 520, 130, 8)],
 )
 def test_tokens_go_to_the_experts_with_the_highest_scores(draw, dtype, tokens, depth, experts, top_k):
-    x, weight, gain = draw(tokens, depth, dtype=dtype), draw(experts, depth, dtype=dtype), draw(experts, dtype=dtype)
+    x, weight, gain = (
+        draw(tokens, depth, dtype=dtype),
+        draw(experts, depth, dtype=dtype),
+        draw(experts, dtype=dtype),
+    )
     shares, routing = routed(x, weight * 0.2, gain, top_k)
     scores = x.double() @ (weight * 0.2).double().t()
     best = scores.topk(top_k)
@@ -125,7 +129,10 @@ def test_each_assignment_goes_through_its_own_expert(draw, dtype, device, size, 
     chosen = [[0, others[token % len(others)]][:top_k] for token in range(tokens)]
     routing = lists(chosen, experts, device)
     x = draw(tokens, hidden, dtype=dtype)
-    first, second = draw(experts, 2 * middle, hidden, dtype=dtype) * 0.2, draw(experts, hidden, middle, dtype=dtype)
+    first, second = (
+        draw(experts, 2 * middle, hidden, dtype=dtype) * 0.2,
+        draw(experts, hidden, middle, dtype=dtype),
+    )
     out = torch.empty(tokens * top_k, middle, dtype=dtype, device=device)
     gate_up(x, first, out, routing, top_k=top_k, tiles=tiles)
     flat = [e for row in chosen for e in row]

@@ -111,6 +111,10 @@ def test_logits_come_before_the_softcap_in_the_models_dtype():
     both.prefill({0: 2})
     want = both.denoise([0])
     raw = both.denoiser.denoise(both.rows([0]), both.ids(1, CANVAS))
-    assert (raw.dtype, both.denoiser.softcap, both.denoiser.probs_dtype) == (torch.float32, 5.0, torch.float32)
+    assert (raw.dtype, both.denoiser.softcap, both.denoiser.probs_dtype) == (
+        torch.float32,
+        5.0,
+        torch.float32,
+    )
     assert raw.abs().max() > 5.0 >= want.abs().max()
     assert torch.equal(capped(raw, None), raw)

@@ -21,35 +21,67 @@ CONFIGS = {
     # the smallest of everything: one head, one expert, heads of 16
     "smallest": (
         {
-            **{"num_attention_heads": 1, "num_key_value_heads": 1, "head_dim": 16, "global_head_dim": 16},
-            **{"num_experts": 1, "top_k_experts": 1, "canvas_length": 1, "window": 2},
+            "num_attention_heads": 1,
+            "num_key_value_heads": 1,
+            "head_dim": 16,
+            "global_head_dim": 16,
+            "num_experts": 1,
+            "top_k_experts": 1,
+            "canvas_length": 1,
+            "window": 2,
         },
         {0: 1, 1: 2, 2: 5},
     ),
     # sizes that no tile divides, groups of three, biases, nothing tied
     "odd": (
         {
-            **{"hidden_size": 72, "intermediate_size": 56, "num_attention_heads": 6, "head_dim": 24},
-            **{"num_key_value_heads": 2, "num_global_key_value_heads": 3, "global_head_dim": 48},
-            **{"num_experts": 5, "top_k_experts": 3, "moe_intermediate_size": 40, "layers": "ssf"},
-            **{"canvas_length": 7, "window": 9, "tied": False, "attention_bias": True},
+            "hidden_size": 72,
+            "intermediate_size": 56,
+            "num_attention_heads": 6,
+            "head_dim": 24,
+            "num_key_value_heads": 2,
+            "num_global_key_value_heads": 3,
+            "global_head_dim": 48,
+            "num_experts": 5,
+            "top_k_experts": 3,
+            "moe_intermediate_size": 40,
+            "layers": "ssf",
+            "canvas_length": 7,
+            "window": 9,
+            "tied": False,
+            "attention_bias": True,
         },
         {0: 8, 1: 9, 2: 10, 3: 1, 4: 40},
     ),
     "middle": (
         {
-            **{"hidden_size": 128, "intermediate_size": 96, "head_dim": 64, "global_head_dim": 128},
-            **{"canvas_length": 32, "window": 24, "layers": "sfsf"},
+            "hidden_size": 128,
+            "intermediate_size": 96,
+            "head_dim": 64,
+            "global_head_dim": 128,
+            "canvas_length": 32,
+            "window": 24,
+            "layers": "sfsf",
         },
         {0: 23, 1: 24, 2: 100},
     ),
     # the released model's heads and canvas: wide attention in groups of rows, experts with hundreds of tokens
     "released": (
         {
-            **{"hidden_size": 256, "intermediate_size": 128, "num_attention_heads": 16, "head_dim": 256},
-            **{"num_key_value_heads": 8, "num_global_key_value_heads": 2, "global_head_dim": 512},
-            **{"num_experts": 16, "top_k_experts": 4, "moe_intermediate_size": 64, "vocab": 2048},
-            **{"canvas_length": 256, "window": 128, "max_position_embeddings": 2048},
+            "hidden_size": 256,
+            "intermediate_size": 128,
+            "num_attention_heads": 16,
+            "head_dim": 256,
+            "num_key_value_heads": 8,
+            "num_global_key_value_heads": 2,
+            "global_head_dim": 512,
+            "num_experts": 16,
+            "top_k_experts": 4,
+            "moe_intermediate_size": 64,
+            "vocab": 2048,
+            "canvas_length": 256,
+            "window": 128,
+            "max_position_embeddings": 2048,
         },
         {0: 100, 1: 127, 2: 700, 3: 129},
     ),
@@ -95,9 +127,7 @@ def test_bf16_lies_as_near_to_fp32_as_transformers_does(name):
     truth = in_dtype(rounded, torch.float32)
     found = {}
     for who, kind in (("ours", FusedDenoiser), ("theirs", ReferenceDenoiser)):
-        both = Pair(
-            kind(rounded, num_slots=len(lengths)), ReferenceDenoiser(truth, num_slots=len(lengths))
-        )
+        both = Pair(kind(rounded, num_slots=len(lengths)), ReferenceDenoiser(truth, num_slots=len(lengths)))
         both.prefill(lengths)
         both.walk([*lengths], canvases=2)
         both.denoise([1])

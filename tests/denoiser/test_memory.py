@@ -49,7 +49,8 @@ KINDS = {
         pytest.param(
             "wide heads",
             marks=pytest.mark.xfail(
-                strict=True, reason="the buffers of the context asked for are reckoned, not of the one that fits"
+                strict=True,
+                reason="the buffers of the context asked for are reckoned, not of the one that fits",
             ),
         ),
     ],

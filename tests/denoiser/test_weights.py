@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-
 import pytest
 import torch
 from tiny import tiny_model
@@ -18,7 +17,9 @@ pytestmark = pytest.mark.usefixtures("interpreter")
 
 def bytes_held(model) -> int:
     """Of every storage that the model's parameters and buffers lie in, once each."""
-    storages = {t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in model.state_dict().values()}
+    storages = {
+        t.untyped_storage().data_ptr(): t.untyped_storage().nbytes() for t in model.state_dict().values()
+    }
     return sum(storages.values())
 
 
@@ -59,8 +60,12 @@ def test_joined_products_are_views_of_one_storage_and_stay_so():
     for layer, made, again in zip(model.model.decoder.layers, first.layers, second.layers, strict=True):
         assert made.qkv.data_ptr() == again.qkv.data_ptr() == layer.self_attn.q_proj.weight.data_ptr()
         assert made.gate_up.data_ptr() == again.gate_up.data_ptr()
-        assert layer.mlp.up_proj.weight.untyped_storage().data_ptr() == made.gate_up.untyped_storage().data_ptr()
-        parts = [p.weight for p in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj) if p]
+        assert (
+            layer.mlp.up_proj.weight.untyped_storage().data_ptr() == made.gate_up.untyped_storage().data_ptr()
+        )
+        parts = [
+            p.weight for p in (layer.self_attn.q_proj, layer.self_attn.k_proj, layer.self_attn.v_proj) if p
+        ]
         assert torch.equal(made.qkv, torch.cat(parts))
         layer.self_attn.k_proj.weight.data[0, 0] = 123.0
         assert made.qkv[layer.self_attn.q_proj.out_features, 0] == 123.0

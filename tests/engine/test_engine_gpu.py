@@ -186,9 +186,19 @@ def test_the_built_in_checkpoint_answers_alike_on_both_denoisers():
     import dgen
 
     prompts = [
-        *("Tell me a story about a brave fox.", "Tell me a story about an old owl.", "Hello!", "Who are you?"),
+        *(
+            "Tell me a story about a brave fox.",
+            "Tell me a story about an old owl.",
+            "Hello!",
+            "Who are you?",
+        ),
         *("Tell me a long story about a whale.", "What can you do?", "Tell me a story.", "What is a fox?"),
-        *("Tell me a short story about a cat.", "Thank you.", "Count to ten.", "Tell me about a small mouse."),
+        *(
+            "Tell me a short story about a cat.",
+            "Thank you.",
+            "Count to ten.",
+            "Tell me about a small mouse.",
+        ),
     ]
     texts = {}
     for name in ("fused", "reference"):

@@ -139,7 +139,9 @@ def test_a_batch_is_padded_with_the_spare_row_which_changes_no_other(captures):
     for slot in range(6):
         made._state.admit(slot, replace(BASE, seed=slot))
     plain = Steps(made._state, denoiser, KERNELS, graphs=False)
-    before = {name: getattr(made._state, name).clone() for name in ("ids", "step", "seen", "argmax", "history")}
+    before = {
+        name: getattr(made._state, name).clone() for name in ("ids", "step", "seen", "argmax", "history")
+    }
     result = made.run([4, 1, 3], filtered=False)
     assert denoiser.batches[-1] == [4, 1, 3, 6]
     padded = {name: getattr(made._state, name).clone() for name in before}
@@ -170,9 +172,7 @@ def test_a_capture_that_fails_is_told_with_its_reason_and_runs_eagerly(captures)
     denoiser, told = Capturable(num_slots=4), []
     made = steps_of(denoiser)
     made.prepare(told.append)
-    assert told[0] == (
-        "steps of 4: eager, capture failed: operation not permitted when stream is capturing"
-    )
+    assert told[0] == ("steps of 4: eager, capture failed: operation not permitted when stream is capturing")
     assert all("captured in" in line for line in told[1:])
     for slot in range(4):
         made._state.admit(slot, BASE)
@@ -264,7 +264,8 @@ class Stream:
         pytest.param(
             True,
             marks=pytest.mark.xfail(
-                strict=True, reason="a step ahead is launched for the requests of the step before, again and again"
+                strict=True,
+                reason="a step ahead is launched for the requests of the step before, again and again",
             ),
         ),
     ],
