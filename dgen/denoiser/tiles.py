@@ -53,16 +53,16 @@ def expert_tiles(
     """For the two products of the experts, from the mean number of tokens that one has."""
     mean = tokens * top_k / experts
     if dtype == torch.float32:
-        small = ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1)
+        small = ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1, few=16)
         return small, small
     if mean <= 24:
         return (
-            ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1),
-            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=4, shares=1),
+            ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1, few=32),
+            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=4, shares=1, few=32),
         )
     shares = max(1, round(1.5 * mean / 128 + 0.4))
-    first = ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares)
+    first = ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares, few=32)
     if mean < 192:
         shares = max(1, round(1.5 * mean / 64 + 0.4))
-        return first, ExpertTiles(tokens=64, columns=256, depth=64, warps=8, stages=3, shares=shares)
-    return first, ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=shares)
+        return first, ExpertTiles(tokens=64, columns=256, depth=64, warps=8, stages=3, shares=shares, few=32)
+    return first, ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=shares, few=32)
