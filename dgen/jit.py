@@ -103,18 +103,29 @@ def compiling_only(workers: int = 16) -> Iterator[None]:
         return
     jitted = triton.runtime.JITFunction
     run = jitted.run
-    compiled: list[Future[Any]] = []
+    compiled: dict[Any, Future[Any]] = {}
     device = torch.cuda.current_device()
     with ThreadPoolExecutor(workers, initializer=torch.cuda.set_device, initargs=(device,)) as pool:
 
         def submit(kernel: Any, *args: Any, grid: Any, warmup: bool, **options: Any) -> None:
             del warmup
-            compiled.append(pool.submit(run, kernel, *args, grid=grid, warmup=True, **options))
+            key = (id(kernel), tuple(map(_variant, args)), tuple(sorted(options.items())))
+            if key not in compiled:
+                compiled[key] = pool.submit(run, kernel, *args, grid=grid, warmup=True, **options)
 
         jitted.run = submit
         try:
             yield
         finally:
             jitted.run = run
-        for future in compiled:
+        for future in compiled.values():
             future.result()
+
+
+def _variant(argument: Any) -> Any:
+    """What of an argument a kernel is compiled for: calls that differ in nothing else share one."""
+    if isinstance(argument, torch.Tensor):
+        return argument.dtype, argument.data_ptr() % 16 == 0
+    if isinstance(argument, int):
+        return "int", argument == 1, argument % 16 == 0, argument.bit_length() > 31
+    return type(argument)

@@ -57,12 +57,17 @@ def expert_tiles(
         return small, small
     if mean <= 24:
         return (
-            ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1, few=32),
-            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=4, shares=1, few=32),
+            ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1, few=16),
+            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=5, shares=1, few=32),
+        )
+    if mean <= 96:
+        shares = max(1, round(1.5 * mean / 64 + 0.4))
+        return (
+            ExpertTiles(tokens=64, columns=64, depth=64, warps=4, stages=4, shares=shares, few=32),
+            ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=1, few=64),
         )
     shares = max(1, round(1.5 * mean / 128 + 0.4))
-    first = ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares, few=32)
-    if mean < 192:
-        shares = max(1, round(1.5 * mean / 64 + 0.4))
-        return first, ExpertTiles(tokens=64, columns=256, depth=64, warps=8, stages=3, shares=shares, few=32)
-    return first, ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=shares, few=32)
+    return (
+        ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares, few=32),
+        ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=shares, few=32),
+    )
