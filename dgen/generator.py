@@ -91,6 +91,7 @@ class Generator:
             checkpoint.model,
             denoiser=asked.denoiser,
             num_slots=asked.slots or num_slots,
+            fewer=asked.slots is None,
             max_context=asked.max_context,
             graphs=asked.graphs,
         )

@@ -120,7 +120,7 @@ class Forward:
                 out,
                 tiles=tiles,
                 weights=work.exponentials,
-                stats=work.stats,
+                tops=work.tops,
                 parts=work.parts,
                 **numbers,
             )

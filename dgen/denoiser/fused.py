@@ -20,7 +20,7 @@ from dgen.denoiser.forward import Forward
 from dgen.denoiser.weights import signal_weights, stack_weights, unsupported
 from dgen.denoiser.workspace import Workspace, workspace_bytes
 from dgen.errors import SettingsError
-from dgen.jit import require_triton
+from dgen.jit import compiling_only, require_triton
 
 PREFILL_CHUNK = 4096
 """Prompt tokens of a causal pass: enough to keep every expert's weights busy, few enough for the buffers."""
@@ -35,6 +35,7 @@ class FusedDenoiser:
         model: transformers' model in eval mode; matrices with a common input become views of one (see `weights`).
         num_slots: how many requests may hold KV at once.
         max_context: positions of a slot; None for as many as the model has and the memory holds.
+        least_context: what None must come to at least; by default two canvases.
         free: bytes that may be allocated; None asks the device.
         graphs: whether commits are captured as CUDA graphs.
 
@@ -51,6 +52,7 @@ class FusedDenoiser:
         *,
         num_slots: int = 1,
         max_context: int | None = None,
+        least_context: int | None = None,
         free: int | None = None,
         graphs: bool = True,
     ) -> None:
@@ -73,7 +75,9 @@ class FusedDenoiser:
         self._encoder_weights = stack_weights(model.model.encoder.language_model)
         self._signal_weights = signal_weights(decoder.self_conditioning)
         self._head = model.lm_head.weight.data
-        self.max_context = self._fit(text.max_position_embeddings, max_context, free)
+        self.max_context = self._fit(
+            text.max_position_embeddings, max_context, least_context or 2 * self.canvas_len, free
+        )
         layers, rows = self._weights.layers, self._max_rows()
         workspace = Workspace(
             layers, self._signal_weights, max_rows=rows, max_context=self.max_context, device=self.device
@@ -92,7 +96,7 @@ class FusedDenoiser:
     def _max_rows(self) -> int:
         return max(PREFILL_CHUNK, self.num_slots * self.canvas_len)
 
-    def _fit(self, most: int, wanted: int | None, free: int | None) -> int:
+    def _fit(self, most: int, wanted: int | None, least: int, free: int | None) -> int:
         """The context that the memory holds, at most `most`; errors as in the class."""
         if free is None and self.device.type != "cuda":
             return min(most, wanted or most)
@@ -101,7 +105,7 @@ class FusedDenoiser:
         positions = min(most, wanted) if wanted is not None else most
         fixed = self._fixed_bytes(positions)
         fits = self._longest(positions, free - fixed)
-        if fits >= positions or (wanted is None and fits >= 2 * self.canvas_len):
+        if fits >= positions or (wanted is None and fits >= least):
             return min(fits, positions)
         need = fixed + self.num_slots * bytes_per_slot(self._weights.layers, positions)
         hint = f"--max-context {fits} fits." if fits >= 2 * self.canvas_len else "Free some memory."
@@ -132,7 +136,16 @@ class FusedDenoiser:
         return low
 
     def prepare(self, tell: Tell | None = None) -> None:
-        """See `Denoiser.prepare`: the commit of one canvas, which every longer answer needs, as a graph."""
+        """See `Denoiser.prepare`: the kernels of causal passes, and one canvas' commit as a graph."""
+        if self.device.type != "cuda":
+            return
+        started = time.perf_counter()
+        spare = torch.tensor([self.num_slots], device=self.device)
+        with torch.inference_mode(), compiling_only():
+            for n in (self.canvas_len, PREFILL_CHUNK // 4, PREFILL_CHUNK):
+                self._encoder.encode(spare, torch.zeros(1, n, dtype=torch.int64, device=self.device))
+        if tell is not None:
+            tell(f"prefill: compiled in {time.perf_counter() - started:.1f} s")
         if self._graphs:
             started = time.perf_counter()
             self._commit_graph(1)

@@ -11,6 +11,7 @@ from dgen.denoiser.weights import LayerWeights
 
 SPLIT_ROWS = 512
 """Most rows of a pass whose attention is split over keys: more of them fill a card without."""
+MOST_SPLITS = 4
 _PROGRAMS = 132
 """Programs that a large card runs at once; fewer than that leave it idle, so that keys are split."""
 
@@ -34,16 +35,16 @@ def attention_tiles(layer: LayerWeights, *, rows: int, n: int) -> Tiles | WideTi
 def wide_tiles(*, group: int, kv_heads: int, passes: int, n: int) -> WideTiles:
     """For heads that are too wide to be attended to in one product."""
     row_tiles = -(-n * group // 128) * kv_heads * passes
+    splits = min(MOST_SPLITS, 1 << max(0, (_PROGRAMS // row_tiles).bit_length() - 1))
     return WideTiles(
         rows=128,
         keys=128,
         depth=64,
-        value_keys=64,
-        columns=256,
-        warps=8,
         stages=3,
-        shares=max(2, min(8, 4 * _PROGRAMS // row_tiles)),
-        splits=2 if 4 * row_tiles <= _PROGRAMS and passes * n <= SPLIT_ROWS else 1,
+        columns=256,
+        value_stages=2,
+        warps=8,
+        splits=splits if passes * n <= SPLIT_ROWS else 1,
     )
 
 
@@ -53,16 +54,21 @@ def expert_tiles(
     """For the two products of the experts, from the mean number of tokens that one has."""
     mean = tokens * top_k / experts
     if dtype == torch.float32:
-        small = ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1)
+        small = ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1, few=16)
         return small, small
     if mean <= 24:
         return (
-            ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1),
-            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=4, shares=1),
+            ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1, few=16),
+            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=5, shares=1, few=32),
+        )
+    if mean <= 96:
+        shares = max(1, round(1.5 * mean / 64 + 0.4))
+        return (
+            ExpertTiles(tokens=64, columns=64, depth=64, warps=4, stages=4, shares=shares, few=32),
+            ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=1, few=64),
         )
     shares = max(1, round(1.5 * mean / 128 + 0.4))
-    first = ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares)
-    if mean < 192:
-        shares = max(1, round(1.5 * mean / 64 + 0.4))
-        return first, ExpertTiles(tokens=64, columns=256, depth=64, warps=8, stages=3, shares=shares)
-    return first, ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=shares)
+    return (
+        ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares, few=32),
+        ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=shares, few=32),
+    )

@@ -207,16 +207,18 @@ def attend(
         num_warps=tiles.warps, num_stages=tiles.stages, **early(qkv.device),
     )  # fmt: skip
     if tiles.splits > 1:
-        _merge_splits_kernel[(rows * q_heads,)](
-            part,
-            stats,
-            out,
-            SPLITS=tiles.splits,
-            D=width,
-            D_BLOCK=d_block,
-            num_warps=2,
-            **early(qkv.device),
-        )
+        merge_splits(part, stats, out, splits=tiles.splits, width=width)
+
+
+def merge_splits(parts: Tensor, stats: Tensor, out: Tensor, *, splits: int, width: int) -> None:
+    """Merge the splits of each row and head: parts fp32 [rows * q heads, splits, D], stats [..., splits, 2] -> out.
+
+    stats holds, in base 2, each split's largest score and its sum of exponentials relative to that.
+    """
+    _merge_splits_kernel[(out.numel() // width,)](
+        parts, stats, out, SPLITS=splits, D=width, D_BLOCK=triton.next_power_of_2(width), num_warps=2,
+        **early(out.device),
+    )  # fmt: skip
 
 
 def write_cache(

@@ -14,13 +14,13 @@ import torch
 from torch import Tensor
 
 from dgen.denoiser.kernels.norms import gelu
-from dgen.jit import early, jit_for_any, take_turn, tl, triton
+from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
 
 
 @dataclass(frozen=True, slots=True)
 class ExpertTiles:
-    """Shape of a product's work: tokens, columns and depth of a tile, warps, stages, and how many programs share
-    an expert's tokens."""
+    """Shape of a product's work: tokens, columns and depth of a tile, warps, stages, how many programs share an
+    expert's tokens, and the tokens of a smaller tile for what is left of them (as many: there is none)."""
 
     tokens: int
     columns: int
@@ -28,6 +28,7 @@ class ExpertTiles:
     warps: int
     stages: int
     shares: int
+    few: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,76 +97,110 @@ def _route_kernel(
 @jit_for_any("capacity")
 def _gate_up_kernel(
     x_ptr, w_ptr, out_ptr, counts_ptr, assignments_ptr, capacity, depth, width,
-    TOP_K: tl.constexpr, TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN: tl.constexpr, PRECISION: tl.constexpr,
-    EARLY: tl.constexpr,
+    TOP_K: tl.constexpr, TOKENS: tl.constexpr, FEW: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """gelu(x Wg) * (x Wu) for a tile of one expert's columns and the tokens of this program's share."""
     take_turn(EARLY)
     expert = tl.program_id(2)
     count = tl.minimum(tl.load(counts_ptr + expert), capacity)
     n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    k = tl.arange(0, DEPTH)
-    gate_ptr = w_ptr + expert.to(tl.int64) * 2 * width * depth + n[:, None] * depth + k[None, :]
-    up_ptr = gate_ptr + width * depth
-    column_inside = (n < width)[:, None]
+    # Columns beyond the last read the last one, and are never stored.
+    w_ptr += (expert.to(tl.int64) * 2 * width + tl.minimum(n, width - 1))[:, None] * depth
+    list_ptr = assignments_ptr + expert * capacity
     for start in range(tl.program_id(0) * TOKENS, count, tl.num_programs(0) * TOKENS):
-        t = start + tl.arange(0, TOKENS)
-        taken = t < count
-        assignment = tl.load(assignments_ptr + expert * capacity + t, mask=taken, other=0)
-        row_ptr = x_ptr + (assignment // TOP_K).to(tl.int64)[:, None] * depth + k[None, :]
-        gate = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
-        up = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
-        for k0 in range(0, depth, DEPTH):
-            if EVEN:
-                wg = tl.load(gate_ptr + k0)
-                wu = tl.load(up_ptr + k0)
-                x = tl.load(row_ptr + k0)
-            else:
-                left = (k < depth - k0)[None, :]
-                wg = tl.load(gate_ptr + k0, mask=column_inside & left, other=0.0)
-                wu = tl.load(up_ptr + k0, mask=column_inside & left, other=0.0)
-                x = tl.load(row_ptr + k0, mask=taken[:, None] & left, other=0.0)
-            gate = tl.dot(wg, tl.trans(x), gate, input_precision=PRECISION)
-            up = tl.dot(wu, tl.trans(x), up, input_precision=PRECISION)
-        y = (gelu(gate) * up).to(out_ptr.dtype.element_ty)
-        at = assignment.to(tl.int64)[:, None] * width + n[None, :]
-        tl.store(out_ptr + at, tl.trans(y), mask=taken[:, None] & (n < width)[None, :])
+        if FEW < TOKENS and count - start <= FEW:
+            _gate_up_tile(
+                x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width,
+                TOP_K, FEW, COLUMNS, DEPTH, EVEN, PRECISION,
+            )  # fmt: skip
+        else:
+            _gate_up_tile(
+                x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width,
+                TOP_K, TOKENS, COLUMNS, DEPTH, EVEN, PRECISION,
+            )  # fmt: skip
+
+
+@jit
+def _gate_up_tile(
+    x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width,
+    TOP_K: tl.constexpr, TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    t = start + tl.arange(0, TOKENS)
+    taken = t < count
+    assignment = tl.load(list_ptr + t, mask=taken, other=0).to(tl.int64)
+    k = tl.arange(0, DEPTH)
+    row_ptr = x_ptr + (assignment // TOP_K)[:, None] * depth + k[None, :]
+    gate_ptr = w_ptr + k[None, :]
+    up_ptr = gate_ptr + width * depth
+    gate = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
+    up = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
+    for k0 in range(0, depth, DEPTH):
+        if EVEN:
+            wg = tl.load(gate_ptr + k0)
+            wu = tl.load(up_ptr + k0)
+            x = tl.load(row_ptr + k0)
+        else:
+            left = (k < depth - k0)[None, :]
+            wg = tl.load(gate_ptr + k0, mask=left, other=0.0)
+            wu = tl.load(up_ptr + k0, mask=left, other=0.0)
+            x = tl.load(row_ptr + k0, mask=left, other=0.0)
+        gate = tl.dot(wg, tl.trans(x), gate, input_precision=PRECISION)
+        up = tl.dot(wu, tl.trans(x), up, input_precision=PRECISION)
+    y = (gelu(gate) * up).to(out_ptr.dtype.element_ty)
+    at = assignment[:, None] * width + n[None, :]
+    tl.store(out_ptr + at, tl.trans(y), mask=taken[:, None] & (n < width)[None, :])
 
 
 @jit_for_any("capacity")
 def _down_kernel(
     x_ptr, w_ptr, out_ptr, counts_ptr, assignments_ptr, capacity, depth, width,
-    TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN: tl.constexpr, PRECISION: tl.constexpr,
-    EARLY: tl.constexpr,
+    TOKENS: tl.constexpr, FEW: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """x W for a tile of one expert's columns and the tokens of this program's share; a row for each assignment."""
     take_turn(EARLY)
     expert = tl.program_id(2)
     count = tl.minimum(tl.load(counts_ptr + expert), capacity)
     n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
-    k = tl.arange(0, DEPTH)
-    weight_ptr = w_ptr + expert.to(tl.int64) * width * depth + n[:, None] * depth + k[None, :]
-    column_inside = (n < width)[:, None]
+    w_ptr += (expert.to(tl.int64) * width + tl.minimum(n, width - 1))[:, None] * depth
+    list_ptr = assignments_ptr + expert * capacity
     for start in range(tl.program_id(0) * TOKENS, count, tl.num_programs(0) * TOKENS):
-        t = start + tl.arange(0, TOKENS)
-        taken = t < count
-        assignment = tl.load(assignments_ptr + expert * capacity + t, mask=taken, other=0).to(tl.int64)
-        row_ptr = x_ptr + assignment[:, None] * depth + k[None, :]
-        acc = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
-        for k0 in range(0, depth, DEPTH):
-            if EVEN:
-                w = tl.load(weight_ptr + k0)
-                x = tl.load(row_ptr + k0)
-            else:
-                left = (k < depth - k0)[None, :]
-                w = tl.load(weight_ptr + k0, mask=column_inside & left, other=0.0)
-                x = tl.load(row_ptr + k0, mask=taken[:, None] & left, other=0.0)
-            acc = tl.dot(w, tl.trans(x), acc, input_precision=PRECISION)
-        at = assignment[:, None] * width + n[None, :]
-        y = acc.to(out_ptr.dtype.element_ty)
-        tl.store(out_ptr + at, tl.trans(y), mask=taken[:, None] & (n < width)[None, :])
+        if FEW < TOKENS and count - start <= FEW:
+            _down_tile(
+                x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width, FEW, COLUMNS, DEPTH, EVEN, PRECISION
+            )  # fmt: skip
+        else:
+            _down_tile(
+                x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width, TOKENS, COLUMNS, DEPTH, EVEN, PRECISION
+            )  # fmt: skip
+
+
+@jit
+def _down_tile(
+    x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width,
+    TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    t = start + tl.arange(0, TOKENS)
+    taken = t < count
+    assignment = tl.load(list_ptr + t, mask=taken, other=0).to(tl.int64)
+    k = tl.arange(0, DEPTH)
+    row_ptr = x_ptr + assignment[:, None] * depth + k[None, :]
+    weight_ptr = w_ptr + k[None, :]
+    acc = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
+    for k0 in range(0, depth, DEPTH):
+        if EVEN:
+            w = tl.load(weight_ptr + k0)
+            x = tl.load(row_ptr + k0)
+        else:
+            left = (k < depth - k0)[None, :]
+            w = tl.load(weight_ptr + k0, mask=left, other=0.0)
+            x = tl.load(row_ptr + k0, mask=left, other=0.0)
+        acc = tl.dot(w, tl.trans(x), acc, input_precision=PRECISION)
+    at = assignment[:, None] * width + n[None, :]
+    y = tl.trans(acc.to(out_ptr.dtype.element_ty))
+    tl.store(out_ptr + at, y, mask=taken[:, None] & (n < width)[None, :])
 
 
 def route(x: Tensor, weight: Tensor, gain: Tensor, parts: Tensor, weights: Tensor, routing: Routing) -> None:
@@ -213,8 +248,8 @@ def gate_up(
     width = double // 2
     _gate_up_kernel[(tiles.shares, triton.cdiv(width, tiles.columns), experts)](
         x, weight, out, routing.counts, routing.assignments, routing.assignments.shape[1], depth, width,
-        TOP_K=top_k, TOKENS=tiles.tokens, COLUMNS=tiles.columns, DEPTH=tiles.depth,
-        EVEN=_is_even(depth, width, tiles), PRECISION=_precision(x),
+        TOP_K=top_k, TOKENS=tiles.tokens, FEW=tiles.few, COLUMNS=tiles.columns, DEPTH=tiles.depth,
+        EVEN=depth % tiles.depth == 0, PRECISION=_precision(x),
         num_warps=tiles.warps, num_stages=tiles.stages, **early(x.device),
     )  # fmt: skip
 
@@ -224,14 +259,10 @@ def down(x: Tensor, weight: Tensor, out: Tensor, routing: Routing, *, tiles: Exp
     experts, width, depth = weight.shape
     _down_kernel[(tiles.shares, triton.cdiv(width, tiles.columns), experts)](
         x, weight, out, routing.counts, routing.assignments, routing.assignments.shape[1], depth, width,
-        TOKENS=tiles.tokens, COLUMNS=tiles.columns, DEPTH=tiles.depth,
-        EVEN=_is_even(depth, width, tiles), PRECISION=_precision(x),
+        TOKENS=tiles.tokens, FEW=tiles.few, COLUMNS=tiles.columns, DEPTH=tiles.depth,
+        EVEN=depth % tiles.depth == 0, PRECISION=_precision(x),
         num_warps=tiles.warps, num_stages=tiles.stages, **early(x.device),
     )  # fmt: skip
-
-
-def _is_even(depth: int, width: int, tiles: ExpertTiles) -> bool:
-    return depth % tiles.depth == 0 and width % tiles.columns == 0
 
 
 def _precision(x: Tensor) -> str:
