@@ -41,9 +41,7 @@ def test_one_slot_with_tied_weights(monkeypatch):
 
 
 def test_wide_heads_split_keys_row_groups_and_shared_experts(monkeypatch):
-    wide = WideTiles(
-        rows=16, keys=16, depth=16, value_keys=16, columns=16, warps=4, stages=1, shares=2, splits=2
-    )
+    wide = WideTiles(rows=16, keys=16, depth=16, stages=1, columns=16, value_stages=1, warps=4, splits=2)
     plain, experts = forward.attention_tiles, forward.expert_tiles
 
     def attention_tiles(layer, *, rows, n):
@@ -51,7 +49,7 @@ def test_wide_heads_split_keys_row_groups_and_shared_experts(monkeypatch):
 
     def expert_tiles(**sizes):
         first, second = experts(**sizes)
-        return replace(first, shares=2), replace(second, columns=16, shares=2)
+        return replace(first, tokens=32, few=16, shares=2), replace(second, columns=16, shares=2)
 
     for room in (forward, workspace):
         monkeypatch.setattr(room, "attention_tiles", attention_tiles)

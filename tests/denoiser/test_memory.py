@@ -135,6 +135,24 @@ def test_the_reference_runs_where_no_card_is_and_fused_where_it_is_asked_for():
         build_denoiser(model, denoiser="quick")
 
 
+def test_fewer_slots_are_taken_where_they_leave_a_context(monkeypatch):
+    monkeypatch.setattr("dgen.denoiser.choice.LEAST_CONTEXT", 300)
+    model = tiny_model()[0]
+    free = fixed(model, 2) + 2 * 60_000
+
+    def made(**settings):
+        return build_denoiser(model, denoiser="fused", free=free, **settings)
+
+    two = made(num_slots=8, fewer=True)
+    assert two.num_slots == 2
+    assert 300 <= two.max_context < MOST
+    assert made(num_slots=8, fewer=True, max_context=MOST).num_slots == 1
+    with pytest.raises(SettingsError, match="in 8 slots"):
+        made(num_slots=8, max_context=MOST)
+    with pytest.raises(SettingsError, match="in 1 slot"):
+        build_denoiser(model, denoiser="fused", num_slots=8, fewer=True, free=1000)
+
+
 def test_fused_without_triton_or_card_is_refused(monkeypatch):
     monkeypatch.setattr("dgen.jit.is_interpreted", lambda: False)
     with pytest.raises(SettingsError, match="CUDA device"):
