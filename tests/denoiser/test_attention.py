@@ -193,11 +193,10 @@ def test_scores_far_apart_neither_overflow_nor_leak(draw, dtype, tiles):
 
 @pytest.mark.parametrize("splits", [1, 2])
 def test_rows_in_groups_are_rows_at_once_to_the_bit(draw, dtype, splits):
-    made = Pass.drawn(draw, dtype, n=9, heads=(4, 2), size=16, window=WINDOW, slots=(2, 6, 4))
+    made = Pass.drawn(draw, dtype, n=9, heads=(4, 2), size=16, window=WINDOW, slots=(2, 6))
     tiles = replace(WIDE, splits=splits)
     at_once = made.run(tiles, causal=False)
-    for groups in (5, 12):
-        assert torch.equal(made.run(tiles, causal=False, groups=groups), at_once)
+    assert torch.equal(made.run(tiles, causal=False, groups=3), at_once)
 
 
 @pytest.mark.parametrize("tiles", [ONE, WIDE], ids=["whole", "wide"])
