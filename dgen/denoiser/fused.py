@@ -103,33 +103,30 @@ class FusedDenoiser:
         if free is None:
             free = torch.cuda.mem_get_info(self.device)[0]
         positions = min(most, wanted) if wanted is not None else most
-        fixed = self._fixed_bytes(positions)
-        fits = self._longest(positions, free - fixed)
+        fits = self._longest(positions, free)
         if fits >= positions or (wanted is None and fits >= least):
-            return min(fits, positions)
-        need = fixed + self.num_slots * bytes_per_slot(self._weights.layers, positions)
+            return fits
         hint = f"--max-context {fits} fits." if fits >= 2 * self.canvas_len else "Free some memory."
         slots = "slot" if self.num_slots == 1 else "slots"
         raise SettingsError(
-            f"a context of {positions} positions in {self.num_slots} {slots} needs {need / 1e9:.1f} GB beside the "
-            f"weights, and {free / 1e9:.1f} GB are free",
+            f"a context of {positions} positions in {self.num_slots} {slots} needs "
+            f"{self._need(positions) / 1e9:.1f} GB beside the weights, and {free / 1e9:.1f} GB are free",
             hint=hint if self.num_slots == 1 else f"{hint} Or take fewer --slots.",
         )
 
-    def _fixed_bytes(self, positions: int) -> int:
-        """What is needed beside the KV: buffers, logits, the softmax, self-conditioning."""
-        item, rows = self._head.itemsize, self.num_slots * self.canvas_len
-        work = workspace_bytes(
-            self._weights.layers, self._signal_weights, max_rows=self._max_rows(), max_context=positions
-        )
-        return work + rows * item * (2 * self.vocab_size + self._head.shape[1]) + _RESERVE
+    def _need(self, positions: int) -> int:
+        """Bytes of a context of that many positions: KV, buffers, logits, the softmax, self-conditioning."""
+        layers, rows = self._weights.layers, self.num_slots * self.canvas_len
+        per_row = self._head.itemsize * (2 * self.vocab_size + self._head.shape[1])
+        work = workspace_bytes(layers, self._signal_weights, max_rows=self._max_rows(), max_context=positions)
+        return self.num_slots * bytes_per_slot(layers, positions) + work + rows * per_row + _RESERVE
 
-    def _longest(self, positions: int, room: int) -> int:
-        """The largest context up to `positions` whose KV takes at most `room` bytes."""
+    def _longest(self, positions: int, free: int) -> int:
+        """The largest context up to `positions` that `free` bytes hold."""
         low, high = 0, positions
         while low < high:
             middle = (low + high + 1) // 2
-            if self.num_slots * bytes_per_slot(self._weights.layers, middle) <= room:
+            if self._need(middle) <= free:
                 low = middle
             else:
                 high = middle - 1

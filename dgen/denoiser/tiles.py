@@ -56,19 +56,14 @@ def expert_tiles(
     if dtype == torch.float32:
         small = ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1, few=16)
         return small, small
-    if mean <= 24:
+    if mean <= 40:
         return (
             ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1, few=16),
-            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=5, shares=1, few=32),
+            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=5, shares=1, few=16),
         )
-    if mean <= 96:
-        shares = max(1, round(1.5 * mean / 64 + 0.4))
-        return (
-            ExpertTiles(tokens=64, columns=64, depth=64, warps=4, stages=4, shares=shares, few=32),
-            ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=1, few=64),
-        )
-    shares = max(1, round(1.5 * mean / 128 + 0.4))
-    return (
-        ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares, few=32),
-        ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=shares, few=32),
-    )
+    size = 64 if mean <= 96 else 128
+    shares = max(1, round(1.3 * mean / size + 0.4))
+    second = ExpertTiles(tokens=size, columns=256, depth=64, warps=8, stages=4, shares=shares, few=32)
+    if size == 64:
+        return ExpertTiles(tokens=64, columns=64, depth=64, warps=4, stages=4, shares=shares, few=16), second
+    return ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=4, shares=shares, few=32), second

@@ -98,9 +98,11 @@ def unsupported(model: Any) -> str | None:
         if rope not in _STATIC_ROPES:
             return f"its rotary positions are of the type {rope}"
     for layer in model.model.decoder.layers:
-        linear = type(layer.self_attn.q_proj)
-        if linear is not nn.Linear or layer.experts.gate_up_proj.dtype != model.dtype:
-            return f"its weights are quantized ({linear.__name__})"
+        for module in layer.modules():
+            if isinstance(module, nn.Linear) and type(module) is not nn.Linear:
+                return f"its weights are quantized ({type(module).__name__})"
+        if any(weight.dtype != model.dtype for weight in layer.parameters()):
+            return "its weights are of several dtypes"
         if layer.self_attn.head_dim % 2:
             return f"its heads have the odd size {layer.self_attn.head_dim}"
     return None

@@ -20,7 +20,7 @@ from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
 @dataclass(frozen=True, slots=True)
 class ExpertTiles:
     """Shape of a product's work: tokens, columns and depth of a tile, warps, stages, how many programs share an
-    expert's tokens, and the tokens of a smaller tile for what is left of them (as many: there is none)."""
+    expert's tokens, and how many tokens more a tile may take rather than leave them to another."""
 
     tokens: int
     columns: int
@@ -94,6 +94,13 @@ def _route_kernel(
     tl.store(assignments_ptr + chosen * capacity + at, row * TOP_K + place, mask=inside)
 
 
+@jit
+def _tile_of_list(tile, count, TOKENS: tl.constexpr, FEW: tl.constexpr):
+    """First token of a tile and the end of its tokens: what is left behind the last, if it is few, goes along."""
+    start = tile * TOKENS
+    return start, tl.where(count - start <= TOKENS + FEW, count, start + TOKENS)
+
+
 @jit_for_any("capacity")
 def _gate_up_kernel(
     x_ptr, w_ptr, out_ptr, counts_ptr, assignments_ptr, capacity, depth, width,
@@ -108,49 +115,80 @@ def _gate_up_kernel(
     # Columns beyond the last read the last one, and are never stored.
     w_ptr += (expert.to(tl.int64) * 2 * width + tl.minimum(n, width - 1))[:, None] * depth
     list_ptr = assignments_ptr + expert * capacity
-    for start in range(tl.program_id(0) * TOKENS, count, tl.num_programs(0) * TOKENS):
-        if FEW < TOKENS and count - start <= FEW:
+    tiles = tl.maximum(tl.cdiv(count - FEW, TOKENS), tl.minimum(count, 1))
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        start, end = _tile_of_list(tile, count, TOKENS, FEW)
+        if end - start > TOKENS:
             _gate_up_tile(
-                x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width,
-                TOP_K, FEW, COLUMNS, DEPTH, EVEN, PRECISION,
+                x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                TOP_K, TOKENS, FEW, COLUMNS, DEPTH, EVEN, PRECISION,
+            )  # fmt: skip
+        elif end - start <= FEW:
+            _gate_up_tile(
+                x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                TOP_K, FEW, 0, COLUMNS, DEPTH, EVEN, PRECISION,
             )  # fmt: skip
         else:
             _gate_up_tile(
-                x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width,
-                TOP_K, TOKENS, COLUMNS, DEPTH, EVEN, PRECISION,
+                x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                TOP_K, TOKENS, 0, COLUMNS, DEPTH, EVEN, PRECISION,
             )  # fmt: skip
 
 
 @jit
 def _gate_up_tile(
-    x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width,
-    TOP_K: tl.constexpr, TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+    TOP_K: tl.constexpr, TOKENS: tl.constexpr, MORE: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    t = start + tl.arange(0, TOKENS)
-    taken = t < count
-    assignment = tl.load(list_ptr + t, mask=taken, other=0).to(tl.int64)
+    """TOKENS tokens and, with the same reading of the weights, MORE behind them."""
     k = tl.arange(0, DEPTH)
-    row_ptr = x_ptr + (assignment // TOP_K)[:, None] * depth + k[None, :]
     gate_ptr = w_ptr + k[None, :]
     up_ptr = gate_ptr + width * depth
+    assignment, taken = _listed(list_ptr, start, end, TOKENS)
+    row_ptr = x_ptr + (assignment // TOP_K)[:, None] * depth + k[None, :]
     gate = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
     up = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
+    if MORE > 0:
+        more_assignment, more_taken = _listed(list_ptr, start + TOKENS, end, MORE)
+        more_ptr = x_ptr + (more_assignment // TOP_K)[:, None] * depth + k[None, :]
+        more_gate = tl.zeros([COLUMNS, MORE], dtype=tl.float32)
+        more_up = tl.zeros([COLUMNS, MORE], dtype=tl.float32)
     for k0 in range(0, depth, DEPTH):
-        if EVEN:
-            wg = tl.load(gate_ptr + k0)
-            wu = tl.load(up_ptr + k0)
-            x = tl.load(row_ptr + k0)
-        else:
-            left = (k < depth - k0)[None, :]
-            wg = tl.load(gate_ptr + k0, mask=left, other=0.0)
-            wu = tl.load(up_ptr + k0, mask=left, other=0.0)
-            x = tl.load(row_ptr + k0, mask=left, other=0.0)
+        left = (k < depth - k0)[None, :]
+        wg = _load(gate_ptr + k0, left, EVEN)
+        wu = _load(up_ptr + k0, left, EVEN)
+        x = _load(row_ptr + k0, left, EVEN)
         gate = tl.dot(wg, tl.trans(x), gate, input_precision=PRECISION)
         up = tl.dot(wu, tl.trans(x), up, input_precision=PRECISION)
-    y = (gelu(gate) * up).to(out_ptr.dtype.element_ty)
+        if MORE > 0:
+            more_x = _load(more_ptr + k0, left, EVEN)
+            more_gate = tl.dot(wg, tl.trans(more_x), more_gate, input_precision=PRECISION)
+            more_up = tl.dot(wu, tl.trans(more_x), more_up, input_precision=PRECISION)
+    _store_columns(gelu(gate) * up, out_ptr, assignment, taken, n, width)
+    if MORE > 0:
+        _store_columns(gelu(more_gate) * more_up, out_ptr, more_assignment, more_taken, n, width)
+
+
+@jit
+def _listed(list_ptr, start, end, TOKENS: tl.constexpr):
+    t = start + tl.arange(0, TOKENS)
+    return tl.load(list_ptr + t, mask=t < end, other=0).to(tl.int64), t < end
+
+
+@jit
+def _load(ptr, left, EVEN: tl.constexpr):
+    if EVEN:
+        return tl.load(ptr)
+    return tl.load(ptr, mask=left, other=0.0)
+
+
+@jit
+def _store_columns(y, out_ptr, assignment, taken, n, width):
+    """y [columns, tokens] to rows of their assignments."""
     at = assignment[:, None] * width + n[None, :]
-    tl.store(out_ptr + at, tl.trans(y), mask=taken[:, None] & (n < width)[None, :])
+    y = tl.trans(y.to(out_ptr.dtype.element_ty))
+    tl.store(out_ptr + at, y, mask=taken[:, None] & (n < width)[None, :])
 
 
 @jit_for_any("capacity")
@@ -166,41 +204,51 @@ def _down_kernel(
     n = tl.program_id(1) * COLUMNS + tl.arange(0, COLUMNS)
     w_ptr += (expert.to(tl.int64) * width + tl.minimum(n, width - 1))[:, None] * depth
     list_ptr = assignments_ptr + expert * capacity
-    for start in range(tl.program_id(0) * TOKENS, count, tl.num_programs(0) * TOKENS):
-        if FEW < TOKENS and count - start <= FEW:
+    tiles = tl.maximum(tl.cdiv(count - FEW, TOKENS), tl.minimum(count, 1))
+    for tile in range(tl.program_id(0), tiles, tl.num_programs(0)):
+        start, end = _tile_of_list(tile, count, TOKENS, FEW)
+        if end - start > TOKENS:
             _down_tile(
-                x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width, FEW, COLUMNS, DEPTH, EVEN, PRECISION
+                x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                TOKENS, FEW, COLUMNS, DEPTH, EVEN, PRECISION,
+            )  # fmt: skip
+        elif end - start <= FEW:
+            _down_tile(
+                x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                FEW, 0, COLUMNS, DEPTH, EVEN, PRECISION,
             )  # fmt: skip
         else:
             _down_tile(
-                x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width, TOKENS, COLUMNS, DEPTH, EVEN, PRECISION
+                x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                TOKENS, 0, COLUMNS, DEPTH, EVEN, PRECISION,
             )  # fmt: skip
 
 
 @jit
 def _down_tile(
-    x_ptr, w_ptr, out_ptr, list_ptr, start, count, n, depth, width,
-    TOKENS: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+    TOKENS: tl.constexpr, MORE: tl.constexpr, COLUMNS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
-    t = start + tl.arange(0, TOKENS)
-    taken = t < count
-    assignment = tl.load(list_ptr + t, mask=taken, other=0).to(tl.int64)
+    """As `_gate_up_tile`."""
     k = tl.arange(0, DEPTH)
-    row_ptr = x_ptr + assignment[:, None] * depth + k[None, :]
     weight_ptr = w_ptr + k[None, :]
+    assignment, taken = _listed(list_ptr, start, end, TOKENS)
+    row_ptr = x_ptr + assignment[:, None] * depth + k[None, :]
     acc = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
+    if MORE > 0:
+        more_assignment, more_taken = _listed(list_ptr, start + TOKENS, end, MORE)
+        more_ptr = x_ptr + more_assignment[:, None] * depth + k[None, :]
+        more = tl.zeros([COLUMNS, MORE], dtype=tl.float32)
     for k0 in range(0, depth, DEPTH):
-        if EVEN:
-            w = tl.load(weight_ptr + k0)
-            x = tl.load(row_ptr + k0)
-        else:
-            left = (k < depth - k0)[None, :]
-            w = tl.load(weight_ptr + k0, mask=left, other=0.0)
-            x = tl.load(row_ptr + k0, mask=left, other=0.0)
-        acc = tl.dot(w, tl.trans(x), acc, input_precision=PRECISION)
-    at = assignment[:, None] * width + n[None, :]
-    y = tl.trans(acc.to(out_ptr.dtype.element_ty))
-    tl.store(out_ptr + at, y, mask=taken[:, None] & (n < width)[None, :])
+        left = (k < depth - k0)[None, :]
+        w = _load(weight_ptr + k0, left, EVEN)
+        acc = tl.dot(w, tl.trans(_load(row_ptr + k0, left, EVEN)), acc, input_precision=PRECISION)
+        if MORE > 0:
+            more = tl.dot(w, tl.trans(_load(more_ptr + k0, left, EVEN)), more, input_precision=PRECISION)
+    _store_columns(acc, out_ptr, assignment, taken, n, width)
+    if MORE > 0:
+        _store_columns(more, out_ptr, more_assignment, more_taken, n, width)
 
 
 def route(x: Tensor, weight: Tensor, gain: Tensor, parts: Tensor, weights: Tensor, routing: Routing) -> None:
