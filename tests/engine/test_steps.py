@@ -259,19 +259,7 @@ class Stream:
         return self.requests.pop(0)
 
 
-@pytest.mark.parametrize(
-    "ahead",
-    [
-        False,
-        pytest.param(
-            True,
-            marks=pytest.mark.xfail(
-                strict=True,
-                reason="a step ahead is launched for the requests of the step before, again and again",
-            ),
-        ),
-    ],
-)
+@pytest.mark.parametrize("ahead", [False, True])
 def test_a_request_that_arrives_while_another_runs_takes_part_in_the_next_step_but_one(captures, ahead):
     engine = engine_of(Capturable(num_slots=2, sure=0.5), ahead=ahead)
     stream = Stream(replace(BASE, steps=20), replace(BASE, steps=20, seed=8))
