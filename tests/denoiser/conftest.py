@@ -40,13 +40,16 @@ def draw(device):
 @pytest.fixture
 def poisoned(monkeypatch):
     """Fresh memory holds NaN and huge integers, so that whatever a kernel forgets to write shows."""
-    empty = torch.empty
 
-    def filled(*args, **kwargs):
-        tensor = empty(*args, **kwargs)
-        return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor.fill_(2**30 + 7)
+    def filled(plain):
+        def fill(*args, **kwargs):
+            tensor = plain(*args, **kwargs)
+            return tensor.fill_(float("nan")) if tensor.is_floating_point() else tensor.fill_(2**30 + 7)
 
-    monkeypatch.setattr(torch, "empty", filled)
+        return fill
+
+    for owner, name in ((torch, "empty"), (torch, "empty_like"), (torch.Tensor, "new_empty")):
+        monkeypatch.setattr(owner, name, filled(getattr(owner, name)))
 
 
 @pytest.fixture(autouse=True)

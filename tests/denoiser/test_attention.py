@@ -1,4 +1,4 @@
-"""Attention over a slot's ring and the pass's own rows, in one product or two, against a softmax in double precision."""
+"""Attention over a slot's ring and the pass's own rows, in one product or two, against a plain softmax."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ FEW_SLOTS = (6, 4, 2)
 
 ONE = Tiles(rows=16, keys=16, warps=4, stages=1, splits=1)
 LOOSE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}  # the exponentials are rounded too
-WIDE = WideTiles(rows=16, keys=32, depth=32, value_keys=16, columns=32, warps=4, stages=1, shares=2, splits=1)
+WIDE = WideTiles(rows=16, keys=16, depth=32, stages=1, columns=32, value_stages=1, warps=4, splits=1)
 
 
 @dataclass
@@ -97,7 +97,10 @@ class Pass:
     def run(self, tiles: Tiles | WideTiles, *, causal: bool, groups: int = 1) -> torch.Tensor:
         width = self.qkv.shape[-1]
         out = self.qkv.new_full((len(self.qkv), self.q_heads * width), float("nan"))
-        parts = torch.empty(len(self.qkv) * self.q_heads * tiles.splits * (width + 2), device=self.qkv.device)
+        parts = torch.empty(
+            len(self.qkv) * self.q_heads * tiles.splits * (width + 2) + 64, device=self.qkv.device
+        )
+        parts[-64:] = 7.0
         numbers: dict[str, Any] = {
             "n": self.n,
             "q_heads": self.q_heads,
@@ -114,8 +117,8 @@ class Pass:
         entries = -(-row_tiles // groups) * tiles.rows * span
         # Exactly what is promised to suffice, with marks behind it.
         weights = torch.empty(entries + 64, dtype=self.qkv.dtype, device=self.qkv.device)
-        stats = torch.empty(2 * entries // tiles.keys + 64, device=self.qkv.device)
-        weights[entries:], stats[2 * entries // tiles.keys :] = 7.0, 7.0
+        tops = torch.empty(entries // tiles.keys + 64, device=self.qkv.device)
+        weights[entries:], tops[entries // tiles.keys :] = 7.0, 7.0
         attend_wide(
             self.qkv,
             self.cache,
@@ -124,12 +127,12 @@ class Pass:
             out,
             tiles=tiles,
             weights=weights[:entries],
-            stats=stats[: 2 * entries // tiles.keys],
+            tops=tops[: entries // tiles.keys],
             parts=parts,
             **numbers,
         )
         assert (weights[entries:] == 7.0).all(), "exponentials ran over their buffer"
-        assert (stats[2 * entries // tiles.keys :] == 7.0).all(), "statistics ran over their buffer"
+        assert (tops[entries // tiles.keys :] == 7.0).all(), "maxima ran over their buffer"
         return out
 
 
@@ -143,6 +146,7 @@ CASES = {
 }
 
 
+KINDS = ("whole", "split", "wide", "wide split")
 FEW = [  # every case, every kind both ways; all of them together would take the interpreter a minute
     ("canvas", "whole", True),
     ("canvas", "whole", False),
@@ -162,8 +166,9 @@ FEW = [  # every case, every kind both ways; all of them together would take the
 def test_rows_see_their_prefix_and_their_pass(draw, dtype, case, kind, causal):
     n, heads, size, window = CASES[case]
     tiles: Tiles | WideTiles = WIDE if "wide" in kind else ONE
-    tiles = replace(tiles, splits=2 if "split" in kind else 1)
-    made = Pass.drawn(draw, dtype, n=n, heads=heads, size=size, window=window)
+    tiles = replace(tiles, splits={"split": 2, "wide split": 4}.get(kind, 1))
+    slots = SLOTS if n < WINDOW else (3, 6, 5)
+    made = Pass.drawn(draw, dtype, n=n, heads=heads, size=size, window=window, slots=slots)
     assert_close(made.run(tiles, causal=causal), made.want(causal=causal), LOOSE[dtype])
 
 
@@ -177,7 +182,7 @@ def test_the_narrowest_windows(draw, dtype, tiles, window):
         assert_close(made.run(tiles, causal=causal), made.want(causal=causal), LOOSE[dtype])
 
 
-@pytest.mark.parametrize("tiles", [ONE, replace(ONE, splits=2), WIDE], ids=["whole", "split", "wide"])
+@pytest.mark.parametrize("tiles", [ONE, replace(ONE, splits=2), WIDE, replace(WIDE, splits=2)], ids=KINDS)
 def test_scores_far_apart_neither_overflow_nor_leak(draw, dtype, tiles):
     made = Pass.drawn(draw, dtype, n=4, heads=(2, 1), size=16, window=WINDOW, lengths=(40,), slots=(0,))
     made.scale = 400.0
@@ -188,11 +193,10 @@ def test_scores_far_apart_neither_overflow_nor_leak(draw, dtype, tiles):
 
 @pytest.mark.parametrize("splits", [1, 2])
 def test_rows_in_groups_are_rows_at_once_to_the_bit(draw, dtype, splits):
-    made = Pass.drawn(draw, dtype, n=9, heads=(4, 2), size=16, window=WINDOW, slots=(2, 6, 4))
+    made = Pass.drawn(draw, dtype, n=9, heads=(4, 2), size=16, window=WINDOW, slots=(2, 6))
     tiles = replace(WIDE, splits=splits)
     at_once = made.run(tiles, causal=False)
-    for groups in (5, 12):
-        assert torch.equal(made.run(tiles, causal=False, groups=groups), at_once)
+    assert torch.equal(made.run(tiles, causal=False, groups=3), at_once)
 
 
 @pytest.mark.parametrize("tiles", [ONE, WIDE], ids=["whole", "wide"])
@@ -202,7 +206,7 @@ def test_a_roomier_ring_gives_the_same(draw, dtype, tiles):
         assert_close(made.run(tiles, causal=causal), made.want(causal=causal), LOOSE[dtype])
 
 
-@pytest.mark.parametrize("tiles", [ONE, replace(ONE, splits=2), WIDE], ids=["whole", "split", "wide"])
+@pytest.mark.parametrize("tiles", [ONE, replace(ONE, splits=2), WIDE, replace(WIDE, splits=2)], ids=KINDS)
 def test_a_slot_sees_nothing_of_another(draw, dtype, tiles):
     made = Pass.drawn(draw, dtype, n=5, heads=(2, 1), size=16, window=WINDOW, slots=FEW_SLOTS)
     before = made.run(tiles, causal=False).view(len(FEW_SLOTS), -1)

@@ -44,7 +44,7 @@ def choices(routing, tokens, top_k) -> list[list[int]]:
 
 @pytest.mark.parametrize(
     ("tokens", "depth", "experts", "top_k"),
-    [(5, 32, 4, 2), (1, 40, 1, 1), (33, 300, 7, 3), (40, 520, 130, 8)],
+    [(5, 32, 4, 2), (1, 40, 1, 1), (33, 300, 7, 3), (9, 520, 130, 8)],
 )
 def test_tokens_go_to_the_experts_with_the_highest_scores(draw, dtype, tokens, depth, experts, top_k):
     x, weight, gain = (
@@ -111,12 +111,14 @@ SIZES = {
     # tokens, hidden, middle, experts, top_k; expert 1 has no token
     "odd": (21, 40, 24, 5, 2),
     "one token": (1, 32, 32, 4, 1),
-    "even": (40, 64, 32, 3, 2),
+    "even": (50, 64, 32, 3, 2),
+    "one more than few": (17, 32, 16, 3, 2),
 }
 SHAPES = {
-    "one share": ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1),
-    "shared": ExpertTiles(tokens=16, columns=16, depth=32, warps=4, stages=2, shares=3),
-    "wide columns": ExpertTiles(tokens=16, columns=64, depth=16, warps=4, stages=2, shares=1),
+    "one share": ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1, few=16),
+    "shared": ExpertTiles(tokens=32, columns=16, depth=32, warps=4, stages=2, shares=3, few=16),
+    "wide columns": ExpertTiles(tokens=32, columns=64, depth=16, warps=4, stages=2, shares=1, few=16),
+    "few is as many": ExpertTiles(tokens=16, columns=16, depth=64, warps=4, stages=2, shares=2, few=16),
 }
 
 

@@ -33,10 +33,18 @@ BASE = Request(
 LASTING = replace(BASE, eos_ids=frozenset(), confidence=0.0, steps=6)
 
 
+def made(dtype: torch.dtype):
+    return tiny_model(seed=7, canvas_length=8, window=8, layers="ssf")[0].to("cuda").to(dtype)
+
+
 @pytest.fixture(scope="module", params=[torch.float32, torch.bfloat16], ids=["fp32", "bf16"])
 def model(request):
-    made = tiny_model(seed=7, canvas_length=8, window=8, layers="ssf")[0].to("cuda")
-    return made if request.param == torch.float32 else made.to(torch.bfloat16)
+    return made(request.param)
+
+
+@pytest.fixture(scope="module")
+def fp32_model():
+    return made(torch.float32)
 
 
 def engine_of(model, *, num_slots=1, graphs=True) -> Engine:
@@ -99,9 +107,9 @@ def test_strangers_in_the_batch_change_nothing(model):
     assert replace(run(engine, *second[:5], me, *second[5:])[1][5], index=0) == alike
 
 
-def test_a_stop_changes_nothing_for_the_others(model):
+def test_a_stop_changes_nothing_for_the_others(fp32_model):
     requests = [replace(LASTING, prompt_ids=prompt(i, 3 + 7 * i), seed=i) for i in range(3)]
-    engine = engine_of(model, num_slots=3)
+    engine = engine_of(fp32_model, num_slots=3)
     plain = run(engine, *requests)[1]
     stopped = {}
     for event in engine.run(requests):
@@ -120,9 +128,9 @@ def ids(completion) -> list[int]:
 
 
 @pytest.mark.parametrize("graphs", [True, False], ids=["graphs", "eager"])
-def test_an_interrupt_keeps_what_was_committed_and_the_engine_runs_on(model, graphs):
+def test_an_interrupt_keeps_what_was_committed_and_the_engine_runs_on(fp32_model, graphs):
     requests = [replace(LASTING, prompt_ids=prompt(i, 3 + 7 * i), seed=i) for i in range(3)]
-    engine = engine_of(model, num_slots=3, graphs=graphs)
+    engine = engine_of(fp32_model, num_slots=3, graphs=graphs)
     plain = run(engine, *requests)
     ended = {}
     for event in engine.run(requests):
@@ -130,16 +138,17 @@ def test_an_interrupt_keeps_what_was_committed_and_the_engine_runs_on(model, gra
             engine.interrupt()
         if isinstance(event, Finished):
             ended[event.index] = event.completion
+    assert set(ended) == {0, 1, 2}
     for index, completion in ended.items():
         assert completion.finish_reason == "interrupted"
         assert completion.tokens == plain[1][index].tokens[:8]
     assert run(engine, *requests) == plain
 
 
-def test_filters_beside_a_plain_request_change_nothing_for_it(model):
+def test_filters_beside_a_plain_request_change_nothing_for_it(fp32_model):
     me = replace(LASTING, prompt_ids=prompt(50, 11), seed=50)
     mate = replace(LASTING, prompt_ids=prompt(1, 30), seed=3)
-    engine = engine_of(model, num_slots=2)
+    engine = engine_of(fp32_model, num_slots=2)
     alike = run(engine, me, mate)[1][0]
     narrow = run(engine, me, replace(mate, top_k=3))[1]
     assert narrow[0] == alike
@@ -147,10 +156,10 @@ def test_filters_beside_a_plain_request_change_nothing_for_it(model):
     assert run(engine, me, replace(mate, top_p=0.5, top_k=9))[1][0] == alike
 
 
-def test_a_deeper_history_after_the_capture(model):
+def test_a_deeper_history_after_the_capture(fp32_model):
     deep = [replace(BASE, stability=5, seed=i, prompt_ids=prompt(i, 9)) for i in range(3)]
-    plain = run(engine_of(model, num_slots=2, graphs=False), *deep)[0]
-    engine = engine_of(model, num_slots=2)
+    plain = run(engine_of(fp32_model, num_slots=2, graphs=False), *deep)[0]
+    engine = engine_of(fp32_model, num_slots=2)
     engine.prepare()
     shallow = run(engine, *mixed(3))
     assert run(engine, *deep)[0] == plain
