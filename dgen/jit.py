@@ -6,6 +6,7 @@ machine without Triton. Nothing is decided at import time beyond that: a kernel 
 
 from __future__ import annotations
 
+import functools
 import importlib
 from collections.abc import Iterator
 from concurrent.futures import Future, ThreadPoolExecutor
@@ -85,6 +86,7 @@ def take_turn(EARLY: tl.constexpr) -> None:
         tl.extra.cuda.gdc_launch_dependents()
 
 
+@functools.cache
 def early(device: torch.device) -> dict[str, bool]:
     """Launch options of a kernel that calls `take_turn`: where the card can, it starts while the one before ends."""
     if is_interpreted() or device.type != "cuda" or torch.cuda.get_device_capability(device) < (9, 0):
