@@ -20,7 +20,7 @@ from dgen.denoiser.forward import Forward
 from dgen.denoiser.weights import signal_weights, stack_weights, unsupported
 from dgen.denoiser.workspace import Workspace, workspace_bytes
 from dgen.errors import SettingsError
-from dgen.jit import compiling_only, require_triton
+from dgen.jit import compiling_only, has_triton, is_interpreted
 
 PREFILL_CHUNK = 4096
 """Prompt tokens of a causal pass: enough to keep every expert's weights busy, few enough for the buffers."""
@@ -63,7 +63,7 @@ class FusedDenoiser:
                 hint="Use --denoiser reference (or auto).",
             )
         self.device = model.device
-        require_triton(self.device)
+        _require_device(self.device)
         text = model.config.get_text_config()
         self.vocab_size = text.vocab_size
         self.canvas_len = model.config.canvas_length
@@ -92,6 +92,7 @@ class FusedDenoiser:
         )
         self._graphs = graphs and self.device.type == "cuda"
         self._commits: dict[int, Replay] = {}
+        self._why_eager = ""
 
     def _max_rows(self) -> int:
         return max(PREFILL_CHUNK, self.num_slots * self.canvas_len)
@@ -101,6 +102,7 @@ class FusedDenoiser:
         if free is None and self.device.type != "cuda":
             return min(most, wanted or most)
         if free is None:
+            torch.cuda.empty_cache()  # what joining the weights left behind can be had again
             free = torch.cuda.mem_get_info(self.device)[0]
         positions = min(most, wanted) if wanted is not None else most
         fits = self._longest(positions, free)
@@ -145,9 +147,10 @@ class FusedDenoiser:
             tell(f"prefill: compiled in {time.perf_counter() - started:.1f} s")
         if self._graphs:
             started = time.perf_counter()
-            self._commit_graph(1)
+            captured = self._commit_graph(1) is not None
             if tell is not None:
-                tell(f"commits of 1: captured in {time.perf_counter() - started:.1f} s")
+                took = f"captured in {time.perf_counter() - started:.1f} s"
+                tell(f"commits of 1: {took if captured else self._why_eager}")
 
     @torch.inference_mode()
     def prefill(self, slot: int, ids: Tensor) -> None:
@@ -182,22 +185,31 @@ class FusedDenoiser:
         while done < len(slots):
             size = 1 << (len(slots) - done).bit_length() - 1
             part = slice(done, done + size)
-            if self._graphs:
-                self._commit_graph(size).replay(slots[part], ids[part])
-            else:
+            graph = self._commit_graph(size)
+            if graph is None:
                 self._commit(slots[part], ids[part])
+            else:
+                graph.replay(slots[part], ids[part])
             done += size
 
     def _commit(self, slots: Tensor, ids: Tensor) -> None:
         self._encoder.encode(slots, ids)
         self._soft.index_fill_(0, slots, 0.0)
 
-    def _commit_graph(self, size: int) -> Replay:
-        if size not in self._commits:
-            spare = torch.full((size,), self.num_slots, dtype=torch.int64, device=self.device)
-            ids = torch.zeros(size, self.canvas_len, dtype=torch.int64, device=self.device)
+    def _commit_graph(self, size: int) -> Replay | None:
+        """The captured commit of that many canvases; None where commits run eagerly."""
+        if not self._graphs or size in self._commits:
+            return self._commits.get(size)
+        spare = torch.full((size,), self.num_slots, dtype=torch.int64, device=self.device)
+        ids = torch.zeros(size, self.canvas_len, dtype=torch.int64, device=self.device)
+        try:
             self._commits[size] = capture(self._commit, spare, ids)
-        return self._commits[size]
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self._graphs = False
+            self._why_eager = f"eager, capture failed: {str(error).splitlines()[0]}"
+        return self._commits.get(size)
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:
@@ -218,3 +230,16 @@ class FusedDenoiser:
             "head": lambda: torch.mm(x, self._head.t(), out=self._logits[:rows]),
             "condition": lambda: self.condition(spare, probs, temps, probs, pinned),
         }
+
+
+def _require_device(device: torch.device) -> None:
+    if not has_triton():
+        raise SettingsError(
+            "the fused denoiser needs the package triton, which is not installed",
+            hint="pip install triton, or use --denoiser reference (or auto).",
+        )
+    if device.type != "cuda" and not is_interpreted():
+        raise SettingsError(
+            f"the fused denoiser needs a CUDA device, and the model is on {device}",
+            hint="Use --denoiser reference (or auto).",
+        )

@@ -103,7 +103,6 @@ def test_self_conditioning_is_dropped_by_commit_and_by_release():
     assert not denoiser._soft[1:3].any()
 
 
-@pytest.mark.xfail(strict=True, raises=RuntimeError, reason="steps fall back to eager passes, commits do not")
 def test_a_commit_that_cannot_be_captured_runs_eagerly(monkeypatch):
     def refuse(*_, **__):
         raise RuntimeError("operation not permitted when stream is capturing")

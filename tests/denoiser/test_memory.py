@@ -135,9 +135,9 @@ def test_fewer_slots_are_taken_where_they_leave_a_context(monkeypatch):
 
 
 def test_fused_without_triton_or_card_is_refused(monkeypatch):
-    monkeypatch.setattr("dgen.jit.is_interpreted", lambda: False)
+    monkeypatch.setattr("dgen.denoiser.fused.is_interpreted", lambda: False)
     with pytest.raises(SettingsError, match="CUDA device"):
         build_denoiser(tiny_model()[0], denoiser="fused")
-    monkeypatch.setattr("dgen.jit.has_triton", lambda: False)
+    monkeypatch.setattr("dgen.denoiser.fused.has_triton", lambda: False)
     with pytest.raises(SettingsError, match="triton is not installed"):
         build_denoiser(tiny_model()[0], denoiser="fused")
