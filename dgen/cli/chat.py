@@ -74,8 +74,6 @@ def chat(
     replies = Sink(stdout, stderr, color=wants_color(stderr))
     sink.check()
     layers = layers_of(flags)
-    # One conversation runs in one slot; the other one holds what was said.
-    layers.append(Layer("chat", {"slots": 2}))
     if format == "jsonl":
         layers.insert(0, Layer("--format jsonl", {"logprobs": 0}))
     early = resolve(layers, partial=True)
@@ -124,7 +122,7 @@ def chat(
 def _load(sink: Sink, layers: list[Layer], verbose: bool) -> Generator:
     import time
 
-    from dgen.cli.generate import setup_lines
+    from dgen.cli.account import setup_lines
     from dgen.cli.progress import Progress
     from dgen.cli.threads import settle_threads
 
@@ -135,9 +133,11 @@ def _load(sink: Sink, layers: list[Layer], verbose: bool) -> Generator:
 
         import_seconds = time.perf_counter() - started
         progress.update("loading the checkpoint")
-        generator = from_layers(layers, progress=progress.amount)
+        generator = from_layers(layers, progress=progress.amount, num_slots=2)
         threads = settle_threads(generator.checkpoint.model)
-        generator.engine.hold_prefix()
+        # One slot for the turn, another one for what was said, where there is room for it.
+        if generator.denoiser.num_slots > 1:
+            generator.engine.hold_prefix()
         progress.update("compiling kernels, capturing graphs")
         prepared: list[str] = []
         generator.engine.prepare(prepared.append)

@@ -1,6 +1,7 @@
 """From argv to an exit code: the one place where failures become a line, a hint and a status.
 
-0 done, 1 failed at run time, 2 usage or settings, 3 checkpoint, 130 interrupted; a closed pipe is 0.
+0 done, 1 failed at run time, 2 usage or settings, 3 checkpoint, 4 a batch with failed lines, 130 interrupted; a closed
+pipe is 0.
 """
 
 from __future__ import annotations

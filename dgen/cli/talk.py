@@ -12,8 +12,8 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dgen.chat.conversation import Conversation
+from dgen.cli.account import follow, summary
 from dgen.cli.commands import Commands
-from dgen.cli.generate import follow, summary
 from dgen.cli.interruption import Interruption, Terminated
 from dgen.cli.lines import PipedLines, TypedLines, read_message, silent_keys
 from dgen.cli.progress import Progress

@@ -1,8 +1,7 @@
 """One pass of the layers, causal or bidirectional, over packed weights: our kernels between cuBLAS products.
 
 Every intermediate lies in a workspace that is allocated once, so that a pass allocates next to nothing and a CUDA
-graph can hold it. The shared MLP runs on a stream of its own beside the experts, whose products leave the card's
-matrix units idle while they wait for memory.
+graph can hold it. The shared MLP runs on a stream of its own beside the router and the experts.
 """
 
 from __future__ import annotations
@@ -14,12 +13,11 @@ from torch import Tensor
 
 from dgen.denoiser.cache import SlotCache
 from dgen.denoiser.kernels.attention import attend, write_cache
-from dgen.denoiser.kernels.dense import dense
 from dgen.denoiser.kernels.experts import Routing, down, gate_up, route
 from dgen.denoiser.kernels.norms import after_attention, after_experts, embed, gelu_product, rms_norm_slots
 from dgen.denoiser.kernels.rope import norm_and_rotate
 from dgen.denoiser.kernels.wide_attention import WideTiles, attend_wide
-from dgen.denoiser.tiles import FEW_ROWS, attention_tiles, expert_tiles, mlp_tiles
+from dgen.denoiser.tiles import attention_tiles, expert_tiles
 from dgen.denoiser.weights import LayerWeights, SignalWeights, StackWeights
 from dgen.denoiser.workspace import Workspace
 
@@ -122,7 +120,8 @@ class Forward:
                 out,
                 tiles=tiles,
                 weights=work.exponentials,
-                stats=work.stats,
+                tops=work.tops,
+                parts=work.parts,
                 **numbers,
             )
         else:
@@ -205,17 +204,12 @@ class Forward:
 
     def _mlp(self, x: Tensor, gate_up_weight: Tensor, down_weight: Tensor) -> Tensor:
         work, rows = self._workspace, x.shape[0]
+        middle = work.of("mlp_middle", rows, len(gate_up_weight))
+        _product(x, gate_up_weight, None, middle)
         product = work.of("mlp_product", rows, down_weight.shape[1])
+        gelu_product(middle, product)
         out = work.of("mlp_out", rows, len(down_weight))
-        if rows <= FEW_ROWS:
-            first, second = mlp_tiles(x.dtype)
-            dense(x, gate_up_weight, product, tiles=first, gated=True)
-            dense(product, down_weight, out, tiles=second)
-        else:
-            middle = work.of("mlp_middle", rows, len(gate_up_weight))
-            _product(x, gate_up_weight, None, middle)
-            gelu_product(middle, product)
-            _product(product, down_weight, None, out)
+        _product(product, down_weight, None, out)
         return out
 
 

@@ -81,6 +81,11 @@ class CanvasState:
             self.history = torch.cat([self.history, older], dim=1)
         self.begin_canvas(slot, request, 0)
 
+    def clear_spare(self) -> None:
+        """Give the spare row token ids and no history."""
+        for tensor in (self.ids, self.argmax, self.history, self.seen, self.step):
+            tensor[-1] = 0
+
     def begin_canvas(self, slot: int, request: Request, canvas: int) -> None:
         """Random ids of the whole vocabulary, the request's seed canvas and pins laid over them."""
         self.canvas[slot] = canvas

@@ -165,7 +165,7 @@ class Engine:
             going_on, converging, failed = sort_out(jobs, seen)
             if self._steps.ahead and len(going_on) == len(jobs):
                 # Nothing of this result is needed any more: the card goes on while the consumer looks at the step.
-                self._launched = self._launch(jobs)
+                self._launched = self._launch(list(running.values()))
             cuts = {row: cut(jobs[row], seen[row].argmax) for row in converging}
             logprobs = self._logprobs(result, jobs, cuts)
         except torch.OutOfMemoryError as full:

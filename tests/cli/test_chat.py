@@ -19,7 +19,18 @@ import pytest
 from dgen.cli.lines import read_message
 from dgen.cli.talk import Talk
 
-SLOW = ["--max-tokens", "400", "--steps", "400", "--confidence", "0", "--set", "entropy_bound=0", "--seed", "1"]
+SLOW = [
+    "--max-tokens",
+    "400",
+    "--steps",
+    "400",
+    "--confidence",
+    "0",
+    "--set",
+    "entropy_bound=0",
+    "--seed",
+    "1",
+]
 
 
 class Script:
