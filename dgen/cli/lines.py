@@ -66,12 +66,7 @@ class PipedLines:
 
     def __init__(self) -> None:
         self._number = 0
-        try:
-            self._stream: BinaryIO = io.BufferedReader(io.FileIO(0, closefd=False))
-        except OSError:
-            raise UsageError(
-                "stdin is closed", hint="Type at a terminal, or pipe in a message a line."
-            ) from None
+        self._stream: BinaryIO = io.BufferedReader(io.FileIO(0, closefd=False))
 
     def read(self, prompt: str) -> str | None:
         """See `Lines.read`; nothing is prompted."""

@@ -169,7 +169,6 @@ class FusedDenoiser:
     def copy(self, source: int, target: int) -> None:
         """See `Denoiser.copy`."""
         self._cache.copy(source, target)
-        self._soft[target] = 0.0
 
     @torch.inference_mode()
     def denoise(self, slots: Tensor, canvas: Tensor) -> Tensor:

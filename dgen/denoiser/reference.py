@@ -84,7 +84,6 @@ class ReferenceDenoiser:
         # A dynamic layer replaces its tensors and never writes into them, so both slots may look at the same ones.
         cache.layers = [copy.copy(layer) for layer in cache.layers]
         self._caches[target], self._lengths[target] = cache, self._lengths[source]
-        self._soft[target] = None
 
     @torch.inference_mode()
     def commit(self, slots: torch.Tensor, ids: torch.Tensor) -> None:

@@ -98,6 +98,23 @@ def test_the_same_in_the_fused_denoiser(tmp_path):
     assert_same(held, list(fresh.run(fresh.job(messages=messages, seed=turn.job.request.seed))), within=1e-4)
 
 
+@pytest.mark.gpu
+def test_the_same_on_the_card_with_graphs():
+    settings = {"device": "cuda", "dtype": "float32", "denoiser": "fused"}
+    model = dgen.load("builtin", slots=2, **settings)
+    model.engine.hold_prefix()
+    model.engine.prepare()
+    talk = Conversation(model)
+    fresh = dgen.load("builtin", **settings)
+    for question in ("Tell me a story about a brave fox.", "What is 7 plus 5?", "And 7 plus 6?"):
+        turn = talk.ask(question)
+        messages = [*talk.messages, {"role": "user", "content": question}]
+        say(talk, turn)
+        alone = fresh.generate(messages=messages, seed=turn.job.request.seed)
+        assert alone.text == turn.job.text.answer
+    assert turn.reused > 100
+
+
 def test_only_what_is_new_is_read(talk, model, monkeypatch):
     read = []
     extend = model.denoiser.extend
