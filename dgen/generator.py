@@ -21,9 +21,8 @@ from dgen.denoiser.base import Denoiser
 from dgen.denoiser.choice import build_denoiser
 from dgen.engine.engine import Engine
 from dgen.engine.events import Completion, Event, Finished
-from dgen.engine.request import Request
 from dgen.errors import CheckpointError, DgenError, SettingsError, UsageError
-from dgen.job import Job, build_request
+from dgen.job import HandedOut, Job, build_request
 from dgen.output.records import completion_record
 from dgen.output.text import Piece, TextStream
 from dgen.prompt import build_prompt
@@ -31,8 +30,6 @@ from dgen.sampler import kernels_for
 from dgen.settings import SETTINGS, Layer, Resolved, resolve
 
 MAX_DRAWN_SEED = 2**32
-BATCH_SLOTS = 8
-"""Requests at a time where a batch does not say."""
 LoadProgress = Callable[[str, int, int], None]
 
 
@@ -98,6 +95,15 @@ class Generator:
         self.kernels = kernels_for(asked.kernel, self.denoiser.device)
         self.engine = Engine(self.denoiser, self.kernels, graphs=asked.graphs)
 
+    def resolve(self, *layers: Layer) -> Resolved:
+        """The settings of a request with further layers on top; SettingsError for one that shapes the run."""
+        for name in (name for layer in layers for name in layer.values):
+            if name in SETTINGS and SETTINGS[name].scope == "run":
+                raise SettingsError(
+                    f"{name} can't be changed after loading", hint=f"Give it to dgen.load({name}=...)."
+                )
+        return resolve([*self._layers, *layers])
+
     @property
     def runtime(self) -> dict[str, str]:
         """What runs the requests, as records tell it: device, dtype, denoiser and sampler kernels."""
@@ -129,12 +135,7 @@ class Generator:
         Raises:
             UsageError, SettingsError, ContextError: what can't be run, before any work.
         """
-        for name in settings:
-            if name in SETTINGS and SETTINGS[name].scope == "run":
-                raise SettingsError(
-                    f"{name} can't be changed after loading", hint=f"Give it to dgen.load({name}=...)."
-                )
-        resolved = resolve([*self._layers, Layer("argument", settings)]) if settings else self.resolved
+        resolved = self.resolve(Layer("argument", settings)) if settings else self.resolved
         asked = resolved.settings
         if asked.seed is None:
             resolved = Resolved(
@@ -176,7 +177,7 @@ class Generator:
         Raises:
             UsageError: as in `run`.
         """
-        handed_out = _HandedOut(jobs)
+        handed_out = HandedOut(jobs)
         with contextlib.closing(self.engine.run(handed_out)) as events:
             for event in events:
                 job = handed_out.jobs[event.index]
@@ -241,25 +242,6 @@ class Generator:
         return self.run(self.job(prompt, **options))
 
 
-class _HandedOut:
-    """The jobs' requests, and each job by the index that the engine gives its request."""
-
-    def __init__(self, jobs: Iterable[Job]) -> None:
-        self._waiting = iter(jobs)
-        self._count = 0
-        self.jobs: dict[int, Job] = {}
-
-    def __iter__(self) -> _HandedOut:
-        return self
-
-    def __next__(self) -> Request:
-        job = next(self._waiting)
-        job.begin()
-        self.jobs[self._count] = job
-        self._count += 1
-        return job.request
-
-
 def load(model: str | os.PathLike[str] = "builtin", **settings: Any) -> Generator:
     """Load a checkpoint and return a Generator.
 
@@ -280,12 +262,12 @@ def load(model: str | os.PathLike[str] = "builtin", **settings: Any) -> Generato
 
 
 def from_layers(
-    layers: Sequence[Layer], *, progress: LoadProgress | None = None, batch: bool = False
+    layers: Sequence[Layer], *, progress: LoadProgress | None = None, num_slots: int = 1
 ) -> Generator:
     """Load the checkpoint that `layers` name; its own defaults are laid under them.
 
     Args:
-        batch: many requests will run: the automatic number of slots is that of a batch, not 1.
+        num_slots: as in `Generator`; memory may leave fewer.
         progress: called with "download" or "load", bytes done and bytes in all.
 
     Raises:
@@ -314,5 +296,5 @@ def from_layers(
         resolve(all_layers),
         all_layers,
         load_seconds=time.perf_counter() - started,
-        num_slots=BATCH_SLOTS if batch else 1,
+        num_slots=num_slots,
     )

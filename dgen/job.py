@@ -6,7 +6,7 @@ Keeps the text side (stop strings, thinking split) in step with the engine's eve
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field, replace
 
 from dgen.engine.events import Completion, Converged, Event, Finished, Prefilled
@@ -100,3 +100,22 @@ def build_request(asked: Settings, prompt_ids: tuple[int, ...], eos_ids: frozens
         logprob_ids=asked.logprob_ids,
         logprobs_of="raw" if asked.logprobs_of == "raw" else "tempered",
     )
+
+
+class HandedOut:
+    """The jobs' requests, and each job by the index that the engine gives its request."""
+
+    def __init__(self, jobs: Iterable[Job]) -> None:
+        self._waiting = iter(jobs)
+        self._count = 0
+        self.jobs: dict[int, Job] = {}
+
+    def __iter__(self) -> HandedOut:
+        return self
+
+    def __next__(self) -> Request:
+        job = next(self._waiting)
+        job.begin()
+        self.jobs[self._count] = job
+        self._count += 1
+        return job.request

@@ -12,7 +12,7 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "dgen"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-ABOVE = ("cli", "bench", "batch", "output", "engine", "generator", "job")
+ABOVE = ("cli", "bench", "batch", "chat", "output", "engine", "generator", "job")
 FORBIDDEN = {
     # room: dgen rooms that it must not import
     "sampler": (*ABOVE, "denoiser", "checkpoint", "prompt", "vocabulary", "settings"),
@@ -21,6 +21,7 @@ FORBIDDEN = {
         "cli",
         "bench",
         "batch",
+        "chat",
         "output",
         "generator",
         "job",
@@ -29,14 +30,17 @@ FORBIDDEN = {
         "vocabulary",
         "settings",
     ),
-    "output": ("cli", "bench", "batch", "job", "denoiser", "sampler", "generator", "checkpoint", "prompt"),
+    "output": (
+        *("cli", "bench", "batch", "chat", "job", "denoiser", "sampler", "generator", "checkpoint", "prompt"),
+    ),
     "bench": ("cli",),
+    "chat": ("cli", "bench", "batch"),
     "checkpoint": (*ABOVE, "denoiser", "sampler"),
     "prompt": (*ABOVE, "denoiser", "sampler"),
     "vocabulary": (*ABOVE, "denoiser", "sampler"),
-    "generator": ("cli", "bench", "batch"),
-    "job": ("cli", "bench", "batch", "generator", "checkpoint", "denoiser", "sampler"),
-    "batch": ("cli", "bench", "denoiser", "sampler", "checkpoint", "generator"),
+    "generator": ("cli", "bench", "batch", "chat"),
+    "job": ("cli", "bench", "batch", "chat", "generator", "checkpoint", "denoiser", "sampler"),
+    "batch": ("cli", "bench", "chat", "denoiser", "sampler", "checkpoint", "generator"),
 }
 STANDARD_LIBRARY_ONLY = ("errors", "settings", "layers", "engine/events", "engine/request")
 HOMES = {

@@ -127,6 +127,12 @@ class _Still:
     def prefill(self, slot: int, ids: torch.Tensor) -> None:
         """Nothing."""
 
+    def extend(self, slot: int, ids: torch.Tensor) -> None:
+        """Nothing."""
+
+    def copy(self, source: int, target: int) -> None:
+        """Nothing."""
+
     def commit(self, slots: torch.Tensor, ids: torch.Tensor) -> None:
         """Nothing."""
 

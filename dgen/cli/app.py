@@ -9,6 +9,7 @@ import typer
 from dgen._version import __version__
 from dgen.cli import bench_generate, bench_sampler, bench_step
 from dgen.cli.bench import bench_app
+from dgen.cli.chat import chat
 from dgen.cli.config import config
 from dgen.cli.doctor import doctor
 from dgen.cli.generate import generate
@@ -43,6 +44,7 @@ def _root(
 
 
 app.command()(generate)
+app.command()(chat)
 app.command()(schema)
 bench_app.command("sampler")(bench_sampler.sampler)
 bench_app.command("step")(bench_step.step)

@@ -24,8 +24,8 @@ from dgen.batch.source import Entry, FileSource, Problem, Shard, StreamSource, i
 from dgen.batch.tally import Tally
 from dgen.batch.writer import Writer
 from dgen.checkpoint.preview import Preview, preview
+from dgen.cli.account import setup_lines
 from dgen.cli.batch_progress import BatchProgress, duration
-from dgen.cli.generate import setup_lines
 from dgen.cli.interruption import Interruption
 from dgen.cli.progress import Progress
 from dgen.cli.sink import ClosedPipe, Sink
@@ -38,6 +38,8 @@ if TYPE_CHECKING:
 
 FAILED_LINES = 4
 """Exit code of a batch that went through with failed lines."""
+BATCH_SLOTS = 8
+"""Requests at a time where neither the command nor the memory says otherwise."""
 _MAX_RUN_SEED = 2**32
 
 
@@ -200,7 +202,7 @@ def _load(
     from dgen.generator import from_layers
 
     progress.update("loading the checkpoint")
-    generator = from_layers(layers, progress=progress.amount, batch=True)
+    generator = from_layers(layers, progress=progress.amount, num_slots=BATCH_SLOTS)
     threads = settle_threads(generator.checkpoint.model)
     progress.update("compiling kernels, capturing graphs")
     prepared: list[str] = []

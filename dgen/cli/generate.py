@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator, Mapping
-from typing import TYPE_CHECKING, Annotated, get_args
+from collections.abc import Mapping
+from typing import Annotated, get_args
 
 import typer
 
 from dgen.cli import options
+from dgen.cli.account import follow, setup_lines, summary
 from dgen.cli.inputs import from_argv, read_prompt
 from dgen.cli.interruption import Interruption
 from dgen.cli.progress import Progress
@@ -17,11 +18,7 @@ from dgen.cli.threads import settle_threads
 from dgen.cli.watch import Draft, Slow, TraceFile, Watch
 from dgen.errors import DgenError, SettingsError, UsageError
 from dgen.prompt import check_prompt
-from dgen.settings import Layer, Resolved, resolve
-
-if TYPE_CHECKING:
-    from dgen.generator import Generator
-    from dgen.job import Job
+from dgen.settings import Layer, resolve
 
 BUILTIN_NOTE = "Built-in demo checkpoint; the real one: --model google/diffusiongemma-26B-A4B-it"
 
@@ -136,7 +133,12 @@ def generate(
         max_context=max_context,
     )
     sink = Sink(
-        stdout, stderr, format=_format(output_format), quiet=quiet, verbose=verbose, color=wants_color(stderr)
+        stdout,
+        stderr,
+        format=parse_format(output_format),
+        quiet=quiet,
+        verbose=verbose,
+        color=wants_color(stderr),
     )
     batch_only = {
         "--output": output_file,
@@ -195,7 +197,8 @@ def generate(
         raise typer.Exit(code)
 
 
-def _format(name: str) -> Format:
+def parse_format(name: str) -> Format:
+    """The value of --format; SettingsError for one that is none."""
     for known in get_args(Format):
         if name == known:
             return known
@@ -242,13 +245,13 @@ def _answer(
         )
         with Interruption(generator.engine.interrupt) as interruption:
             watch.begin(generator, job, is_over=lambda: interruption.happened)
-            _run(sink, watch, progress, generator, job)
+            follow(generator.run(job), sink, watch, progress, prompt_tokens=len(job.request.prompt_ids))
         watch.close()
     completion = job.completion
     assert completion is not None
     sink.completion(generator.record(job))
     if verbose or sink.is_text:
-        sink.note(_summary(job))
+        sink.note(summary(job))
     sink.close()
     if watch.failure is not None:
         sink.error(watch.failure)
@@ -257,57 +260,3 @@ def _answer(
         sink.error(DgenError(completion.error or "the request failed", hint=completion.error_hint))
         return 1
     return interruption.exit_code if completion.finish_reason == "interrupted" else 0
-
-
-def _run(sink: Sink, watch: Watch, progress: Progress, generator: Generator, job: Job) -> None:
-    from dgen.engine.events import Denoised, Prefilled
-    from dgen.output.text import Piece
-
-    progress.update(f"reading the prompt ({len(job.request.prompt_ids)} tokens)")
-    for item in generator.run(job):
-        if watch.shows_canvas and isinstance(item, Denoised):
-            progress.pause()
-        watch.see(item)
-        if isinstance(item, Piece):
-            progress.clear()
-            sink.piece(item)
-        elif isinstance(item, Prefilled):
-            progress.update("denoising")
-        elif isinstance(item, Denoised) and not watch.shows_canvas:
-            accepted = sum(item.accepted)
-            progress.update(
-                f"canvas {item.canvas + 1}, step {item.step + 1}: {accepted}/{len(item.accepted)} accepted, "
-                f"mean entropy {item.mean_entropy:.3f}"
-            )
-
-
-def setup_lines(generator: Generator, resolved: Resolved, threads: int) -> Iterator[str]:
-    """What was loaded, and each setting with its source."""
-    from dgen.denoiser.choice import why_reference
-
-    checkpoint = generator.checkpoint
-    yield (
-        f"model {checkpoint.name} on {checkpoint.device} in {str(checkpoint.dtype).removeprefix('torch.')}, "
-        f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}, "
-        f"CPU threads {threads}"
-    )
-    if resolved.settings.denoiser == "auto" and (reason := why_reference(checkpoint.model)):
-        yield f"denoiser reference because {reason}"
-    for name, source in resolved.sources.items():
-        yield f"  {name} = {getattr(resolved.settings, name)!r} ({source})"
-
-
-def _summary(job: Job) -> str:
-    completion = job.completion
-    assert completion is not None
-    seconds = job.timing(0.0)["denoise"] or 0.0
-    rate = f" · {len(completion.tokens) / seconds:.0f} tokens/s" if seconds else ""
-    return (
-        f"{completion.finish_reason} · {_count(len(completion.tokens), 'token')} · "
-        f"{_count(len(completion.steps), 'canvas', 'canvases')} · {_count(sum(completion.steps), 'step')}{rate} · "
-        f"seed {completion.seed}"
-    )
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -17,7 +17,7 @@ Tell = Callable[[str], None]
 
 
 class Denoiser(Protocol):
-    """Slots of KV and self-conditioning behind six verbs; ids and slots are int64 on `device`."""
+    """Slots of KV and self-conditioning behind eight verbs; ids and slots are int64 on `device`."""
 
     name: str
     device: torch.device
@@ -38,6 +38,12 @@ class Denoiser(Protocol):
 
     def prefill(self, slot: int, ids: torch.Tensor) -> None:
         """Causal pass over a prompt [n] that writes the slot's KV; the slot must be released or fresh."""
+
+    def extend(self, slot: int, ids: torch.Tensor) -> None:
+        """Causal pass over ids [n] behind what the slot holds: `prefill` is this on an empty slot."""
+
+    def copy(self, source: int, target: int) -> None:
+        """Give the slot `target`, released or fresh, the KV of `source`; what either reads next leaves the other be."""
 
     def denoise(self, slots: torch.Tensor, canvas: torch.Tensor) -> torch.Tensor:
         """One bidirectional pass over `canvas` [m, canvas_len] of `slots` [m] -> logits [m * canvas_len, vocab]."""

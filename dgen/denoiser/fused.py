@@ -156,9 +156,19 @@ class FusedDenoiser:
     def prefill(self, slot: int, ids: Tensor) -> None:
         """See `Denoiser.prefill`; ids [n], n >= 1."""
         self.release(slot)
+        self.extend(slot, ids)
+
+    @torch.inference_mode()
+    def extend(self, slot: int, ids: Tensor) -> None:
+        """See `Denoiser.extend`; ids [n], n >= 1."""
         slots = torch.tensor([slot], device=self.device)
         for chunk in ids.split(PREFILL_CHUNK):
             self._encoder.encode(slots, chunk[None])
+
+    @torch.inference_mode()
+    def copy(self, source: int, target: int) -> None:
+        """See `Denoiser.copy`."""
+        self._cache.copy(source, target)
 
     @torch.inference_mode()
     def denoise(self, slots: Tensor, canvas: Tensor) -> Tensor:

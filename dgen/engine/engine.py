@@ -27,6 +27,7 @@ from dgen.engine.events import (
 )
 from dgen.engine.job import Job, cut, out_of_memory, sort_out
 from dgen.engine.limits import check_request
+from dgen.engine.prompts import HeldPrefix, Prompts
 from dgen.engine.request import Request
 from dgen.engine.stash import Converging, RowLogprobs, stash_logprobs
 from dgen.engine.step import StepResult, read_back
@@ -50,6 +51,7 @@ class Engine:
     def __init__(self, denoiser: Denoiser, kernels: SamplerKernels, *, graphs: bool = True) -> None:
         self.denoiser = denoiser
         self.max_running = denoiser.num_slots
+        self._prompts = Prompts(denoiser)
         self._kernels = kernels
         self._state = CanvasState(
             denoiser.num_slots, denoiser.canvas_len, denoiser.vocab_size, denoiser.device, kernels
@@ -66,7 +68,13 @@ class Engine:
         Args:
             tell: called with a line about each thing that was captured or could not be, and why.
         """
-        self._steps.prepare(tell)
+        self._steps.prepare(tell, most=self._prompts.num_slots)
+
+    def hold_prefix(self) -> None:
+        """Give up the denoiser's last slot to the KV of a prompt's beginning (see `Request.hold`); needs two slots."""
+        assert not self._active, "hold_prefix while requests run"
+        self._prompts = HeldPrefix(self.denoiser)
+        self.max_running = self._prompts.num_slots
 
     def check(self, request: Request) -> None:
         """Refuse a request that can't be run, before any work; errors as in `check_request`."""
@@ -103,7 +111,7 @@ class Engine:
         self._active = True
         self._stops.clear()
         waiting = iter(enumerate(requests))
-        free = list(range(self.denoiser.num_slots))[::-1]
+        free = list(range(self._prompts.num_slots))[::-1]
         running: dict[int, Job] = {}
         try:
             while True:
@@ -133,9 +141,7 @@ class Engine:
     def _admit(self, job: Job, running: dict[int, Job], free: list[int]) -> Iterator[Event]:
         try:
             self.check(job.request)
-            self.denoiser.prefill(
-                job.slot, torch.tensor(job.request.prompt_ids, dtype=torch.int64, device=self.denoiser.device)
-            )
+            reused = self._prompts.read(job.slot, job.request)
         except DgenError as error:
             yield self._finish(job, "error", running, free, error)
             return
@@ -143,7 +149,7 @@ class Engine:
             yield self._finish(job, "error", running, free, out_of_memory(full, "reading the prompt"))
             return
         self._state.admit(job.slot, job.request)
-        yield Prefilled(job.index, job.slot, len(job.request.prompt_ids))
+        yield Prefilled(job.index, job.slot, len(job.request.prompt_ids), reused)
 
     def _launch(self, jobs: list[Job]) -> tuple[list[Job], StepResult]:
         filtered = any(job.request.top_k > 0 or job.request.top_p < 1 for job in jobs)

@@ -33,6 +33,10 @@ def check_request(request: Request, *, canvas_len: int, vocab_size: int, max_con
         )
     if not prompt:
         raise SettingsError("the prompt has no tokens", hint="Give at least one token.")
+    if not 0 <= request.hold <= prompt:
+        raise SettingsError(
+            f"hold must lie in [0, {prompt}], not {request.hold}", hint="It counts ids of the prompt."
+        )
     for name in ("prompt_ids", "logprob_ids", "seed_canvas"):
         _check_ids(name, getattr(request, name), vocab_size)
     _check_ids("pins", request.pins.values(), vocab_size)

@@ -58,13 +58,13 @@ class Steps:
         rows = torch.tensor(slots, device=self._state.device)
         return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=filtered)
 
-    def prepare(self, tell: Tell | None = None) -> None:
-        """Compile what passes and steps need, and capture every bucket."""
+    def prepare(self, tell: Tell | None = None, *, most: int | None = None) -> None:
+        """Compile what passes and steps need, and capture every bucket, or those of up to `most` slots."""
         self._denoiser.prepare(tell)
         if not self._graphs:
             return
         num_slots = self._denoiser.num_slots
-        sizes = sorted({bucket(m, num_slots) for m in range(1, num_slots + 1)}, reverse=True)
+        sizes = sorted({bucket(m, num_slots) for m in range(1, (most or num_slots) + 1)}, reverse=True)
         started = time.perf_counter()
         with torch.inference_mode(), compiling_only():
             for size in sizes:
