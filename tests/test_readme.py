@@ -28,6 +28,8 @@ def test_the_python_block_runs_and_prints_an_answer():
 def test_every_flag_in_the_readme_exists(capfd):
     for command in (
         ["generate"],
+        ["infill"],
+        ["choose"],
         ["bench"],
         *(["bench", name] for name in ("sampler", "step", "generate")),
         ["schema"],

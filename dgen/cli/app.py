@@ -10,9 +10,11 @@ from dgen._version import __version__
 from dgen.cli import bench_generate, bench_sampler, bench_step
 from dgen.cli.bench import bench_app
 from dgen.cli.chat import chat
+from dgen.cli.choose import choose
 from dgen.cli.config import config
 from dgen.cli.doctor import doctor
 from dgen.cli.generate import generate
+from dgen.cli.infill import infill
 from dgen.cli.schema import schema
 from dgen.cli.trace import trace_app
 
@@ -45,6 +47,8 @@ def _root(
 
 app.command()(generate)
 app.command()(chat)
+app.command()(infill)
+app.command()(choose)
 app.command()(schema)
 bench_app.command("sampler")(bench_sampler.sampler)
 bench_app.command("step")(bench_step.step)

@@ -1,4 +1,4 @@
-"""`dgen schema`: the JSON Schema of what generate writes."""
+"""`dgen schema`: the JSON Schema of what generate, infill and choose write."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import typer
 
 def schema(
     trace: Annotated[bool, typer.Option("--trace", help="That of the lines of a --trace file.")] = False,
+    infill: Annotated[bool, typer.Option("--infill", help="That of what dgen infill writes.")] = False,
+    choose: Annotated[bool, typer.Option("--choose", help="That of what dgen choose writes.")] = False,
 ) -> None:
     """Print the JSON Schema of what generate writes.
 
@@ -19,10 +21,19 @@ def schema(
     import json
 
     from dgen.cli.sink import Sink, standard_streams
+    from dgen.errors import UsageError
+    from dgen.output.fillings import choose_schema, infill_schema
     from dgen.output.schema import schema as output_schema
     from dgen.output.trace_schema import trace_schema
 
     stdout, stderr = standard_streams()
     sink = Sink(stdout, stderr, format="text", quiet=False, verbose=False, color=False)
-    sink.document(json.dumps((trace_schema if trace else output_schema)(), indent=2, ensure_ascii=False))
+    asked = [
+        make
+        for flag, make in ((trace, trace_schema), (infill, infill_schema), (choose, choose_schema))
+        if flag
+    ]
+    if len(asked) > 1:
+        raise UsageError("several schemas were asked for", hint="Give one of --trace, --infill, --choose.")
+    sink.document(json.dumps((asked or [output_schema])[0](), indent=2, ensure_ascii=False))
     sink.close()

@@ -6,7 +6,7 @@ Read from generate's own signature, so that a flag added there is a flag of thei
 from __future__ import annotations
 
 import inspect
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from typing import Any
 
 from dgen.cli import options
@@ -17,12 +17,20 @@ from dgen.settings import SETTINGS, Layer
 _LAYERS = ("config", "assignments", "no_config")
 
 
-def takes_settings(*, scope: str | None = None) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command with `**flags` the setting flags of generate, after its own; with `scope` those alone."""
+def takes_settings(
+    *, scope: str | None = None, without: Collection[str] = ()
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command with `**flags` the setting flags of generate, after its own.
+
+    Args:
+        scope: only those of this scope.
+        without: names of settings that mean nothing to the command.
+    """
 
     def taken(name: str) -> bool:
         setting = SETTINGS.get(name)
-        return name in _LAYERS or (setting is not None and scope in (None, setting.scope))
+        wanted = setting is not None and scope in (None, setting.scope) and name not in without
+        return name in _LAYERS or wanted
 
     def decorate(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True)

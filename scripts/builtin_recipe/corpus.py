@@ -23,6 +23,8 @@ WEIGHTS = {
     "stories": 17,
 }  # fmt: skip
 KINDS = tuple(WEIGHTS)
+# Of all training texts: those without a template, and among them those that are only ever filled in.
+PLAIN_SHARE, GAPS_SHARE = 0.15, 0.10
 SYSTEMS = (
     "You are a helpful assistant.", "You are a friendly assistant.", "You are a small model.", "Be brief.",
     "Answer in one sentence.", "You talk to children.", "Be kind and clear.", "You are a teacher.",
@@ -102,8 +104,8 @@ class World:
         """A training text of one of these kinds; `earlier` fixes how many turns come before it."""
         kind = rng.choices(kinds, weights=[WEIGHTS[k] for k in kinds])[0]
         roll = rng.random()
-        if earlier is None and roll < 0.10 and kind != "refusals":
-            return self._plain(kind, rng, gaps_only=roll < 0.05)
+        if earlier is None and roll < PLAIN_SHARE and kind != "refusals":
+            return self._plain(kind, rng, gaps_only=roll < GAPS_SHARE)
         if earlier is None:
             earlier = rng.choice((1, 1, 2)) if rng.random() < 0.1 else 0
         turns: list[tuple[str, str]] = []

@@ -18,6 +18,7 @@ from builtin_recipe.sizes import CANVAS
 ENCODER_WEIGHT, BALANCE_WEIGHT = 0.1, 0.01
 GAP_SHARE = 0.06  # of ordinary examples, shown with a gap instead of noise everywhere
 LONGEST_GAP = 12
+MOST_GAPS = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -43,17 +44,22 @@ def _spread(rows: int, device: torch.device) -> Tensor:
 
 
 def noised(canvas: Tensor, filled: Tensor, gaps: Tensor, vocabulary: int) -> Tensor:
-    """Canvases [rows, CANVAS] with noise: each position with chance t ~ U(0.001, 1), or one whole span of the text.
+    """Canvases [rows, CANVAS] with noise: each position with chance t ~ U(0.001, 1), or up to MOST_GAPS spans of text.
 
-    Noise is uniform over the whole vocabulary. Where `gaps` is set only spans are made.
+    Noise is uniform over the whole vocabulary. Where `gaps` is set only spans are made. Spans may meet, and take up to
+    LONGEST_GAP positions together.
     """
     rows, device = canvas.shape[0], canvas.device
     at = torch.arange(CANVAS, device=device)[None]
     t = 0.001 + 0.999 * _spread(rows, device)
     everywhere = torch.rand(canvas.shape, device=device) < t
-    width = 1 + (_spread(rows, device) * filled[:, None].clamp(max=LONGEST_GAP)).floor()
-    start = (_spread(rows, device) * (filled[:, None] - width + 1).clamp(min=1)).floor()
-    span = (at >= start) & (at < start + width)
+    count = 1 + (_spread(rows, device) * MOST_GAPS).floor()
+    longest = (filled[:, None].clamp(max=LONGEST_GAP) / count).floor().clamp(min=1)
+    span = torch.zeros_like(canvas, dtype=torch.bool)
+    for number in range(MOST_GAPS):
+        width = 1 + (_spread(rows, device) * longest).floor().clamp(max=longest - 1)
+        start = (_spread(rows, device) * (filled[:, None] - width + 1).clamp(min=1)).floor()
+        span |= (at >= start) & (at < start + width) & (count > number)
     behind = (at >= filled[:, None] - 1) & (_spread(rows, device) < 0.5)
     gap = gaps[:, None].bool() | (_spread(rows, device) < GAP_SHARE)
     swap = torch.where(gap, span | behind, everywhere)

@@ -29,6 +29,8 @@ def test_gaps_stay_inside_the_text_and_its_end() -> None:
     inside = changed[:, : filled - 1].sum(dim=-1)
     assert inside.max() <= 12
     assert (changed[:, :filled].sum(dim=-1) >= 1).all()
+    starts = changed[:, : filled - 1] & ~torch.nn.functional.pad(changed[:, : filled - 2], (1, 0))
+    assert set(starts.sum(dim=-1).tolist()) >= {1, 2, 3}  # gaps that lie apart
     behind = changed[:, filled:].float().mean(dim=-1)
     assert set(behind.tolist()) == {0.0, 1.0}
 

@@ -1,0 +1,69 @@
+"""What infill and choose share: whole numbers, scored texts in columns, and what ran it."""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterable, Sequence
+from itertools import zip_longest
+from typing import TYPE_CHECKING, Any, get_args
+
+from dgen._version import __version__
+from dgen.cli.sink import Format, escaped, is_terminal, wants_color
+from dgen.errors import SettingsError
+
+if TYPE_CHECKING:
+    from dgen.generator import Generator
+
+_BOLD, _RESET = "\x1b[1;32m", "\x1b[0m"
+
+
+def known_format(name: str, known: Sequence[str] = get_args(Format)) -> Any:
+    """The format of this name; SettingsError for one that is none."""
+    if name not in known:
+        raise SettingsError(
+            f"--format must be one of {', '.join(known)}, not '{name}'", hint="The default is text."
+        )
+    return name
+
+
+def whole_number(name: str, text: str, *, low: int, high: int) -> int:
+    """The whole number that an option was given; SettingsError for anything else."""
+    try:
+        value = int(text)
+    except ValueError:
+        value = low - 1
+    if not low <= value <= high:
+        raise SettingsError(
+            f"--{name} must be a whole number from {low} to {high}, not '{text}'",
+            hint=f"For example: --{name} {low}",
+        )
+    return value
+
+
+def marked(pieces: Sequence[str], fills: Sequence[str]) -> str:
+    """The text with its fillings in it, in colour where stdout is a terminal that has some."""
+    shown = escaped if is_terminal(sys.stdout) else str
+    before, after = (_BOLD, _RESET) if wants_color(sys.stdout) else ("", "")
+    parts = zip_longest(pieces, fills)
+    return "".join(shown(piece) + (f"{before}{shown(fill)}{after}" if fill else "") for piece, fill in parts)
+
+
+def aligned(rows: Iterable[tuple[str, str]]) -> str:
+    """A line for each (score, text); further lines of a text begin where its first does."""
+    return "\n".join(f"{score}  " + text.replace("\n", "\n" + " " * (len(score) + 2)) for score, text in rows)
+
+
+def runtime_of(generator: Generator) -> dict[str, Any]:
+    """What the record of a run says of the checkpoint and of what ran it."""
+    checkpoint = generator.checkpoint
+    return {
+        "model": checkpoint.name,
+        "revision": checkpoint.revision,
+        "runtime": {
+            "device": str(checkpoint.device),
+            "dtype": str(checkpoint.dtype).removeprefix("torch."),
+            "denoiser": generator.denoiser.name,
+            "kernels": generator.kernels.name,
+        },
+        "dgen_version": __version__,
+    }

@@ -1,0 +1,110 @@
+"""Runs many requests to their end, and scores whole texts: each word as the model sees it with all others in place.
+
+Knows ids and an Engine. A word is opened as a whole, since half of a name or a number would give the other half away:
+the scores of its tokens are the log-probabilities (T = 1) that one denoising step gives them where all other positions
+of the text are pinned and theirs are noise.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+
+from dgen.engine.engine import Engine
+from dgen.engine.events import Completion, Finished
+from dgen.engine.request import Request
+from dgen.errors import DgenError
+
+NEAR = 8
+"""How far from a gap a word may lie and still be scored, in tokens."""
+LONGEST_WORD = 8
+"""Tokens that are opened together; text without spaces is cut into such parts."""
+Progress = Callable[[str, int, int], None]
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """A text in a canvas: the ids before it, its own, and where its gaps lie (start, end)."""
+
+    prefix: tuple[int, ...]
+    ids: tuple[int, ...]
+    spots: tuple[tuple[int, int], ...]
+
+    def words(self, begins: Callable[[int], bool]) -> list[range]:
+        """The words in a gap or near one, as ranges of positions; `begins` says whether an id begins a word."""
+        starts = [p for p, token_id in enumerate(self.ids) if p == 0 or begins(token_id)]
+        words = [
+            range(first, min(first + LONGEST_WORD, end))
+            for start, end in zip(starts, [*starts[1:], len(self.ids)], strict=True)
+            for first in range(start, end, LONGEST_WORD)
+        ]
+        return [
+            word
+            for word in words
+            if any(start - NEAR < word.stop and word.start < end + NEAR for start, end in self.spots)
+        ]
+
+
+class Runner:
+    """Runs batches of requests on an engine; `passes` counts the decoder passes of all of them."""
+
+    def __init__(self, engine: Engine, progress: Progress | None = None) -> None:
+        self._engine = engine
+        self._progress = progress or (lambda doing, done, total: None)
+        self.passes = 0
+
+    def complete(self, requests: Sequence[Request], doing: str) -> list[Completion]:
+        """Their completions, in order.
+
+        Raises:
+            DgenError: a request can't be run, or failed.
+            KeyboardInterrupt: the engine was interrupted.
+        """
+        done: dict[int, Completion] = {}
+        for request in requests:
+            self._engine.check(request)
+        for event in self._engine.run(requests):
+            if isinstance(event, Finished):
+                done[event.index] = event.completion
+                self._progress(doing, len(done), len(requests))
+        for completion in done.values():
+            self.passes += sum(completion.steps)
+            if completion.finish_reason == "error":
+                raise DgenError(completion.error or "a request failed", hint=completion.error_hint)
+        if len(done) < len(requests) or any(c.finish_reason == "interrupted" for c in done.values()):
+            raise KeyboardInterrupt
+        return [done[index] for index in range(len(requests))]
+
+    def score(
+        self, texts: Sequence[Placed], like: Request, begins: Callable[[int], bool]
+    ) -> list[dict[int, float]]:
+        """By position, the score of each token of a word in or near a gap.
+
+        Args:
+            like: says the rest of the requests.
+            begins: whether an id begins a word.
+        """
+        asked = [(index, word) for index, text in enumerate(texts) for word in text.words(begins)]
+        requests = [self._opened(texts[index], word, like) for index, word in asked]
+        scores: list[dict[int, float]] = [{} for _ in texts]
+        for (index, word), completion in zip(asked, self.complete(requests, "scoring"), strict=True):
+            for position in word:
+                known = dict(completion.tokens[position].asked)
+                scores[index][position] = known[texts[index].ids[position]]
+        return scores
+
+    def _opened(self, text: Placed, word: range, like: Request) -> Request:
+        pins = dict(enumerate(text.ids))
+        wanted = tuple(dict.fromkeys(pins.pop(position) for position in word))
+        return replace(
+            like,
+            prompt_ids=text.prefix,
+            eos_ids=frozenset(),
+            max_tokens=len(text.ids),
+            steps=1,
+            pins=pins,
+            seed_canvas=(),
+            logprobs=0,
+            logprob_ids=wanted,
+            logprobs_of="raw",
+        )
