@@ -13,6 +13,7 @@ from dataclasses import dataclass
 from typing import BinaryIO
 
 GZIP_LEVEL = 6
+_MEMBER = b"\x1f\x8b\x08"  # how a gzip member begins
 _CHUNK = 2**20
 
 
@@ -92,14 +93,28 @@ def _members(file: BinaryIO) -> Iterator[tuple[int, int, bytes, bool]]:
                 parts.append(member.decompress(buffer))
             except zlib.error:
                 # A power cut may leave zeros where a member was to be.
-                if buffer.strip(b"\0") and not used:
+                if (buffer.strip(b"\0") and not used) or _has_member_behind(file, start):
                     raise ValueError(f"it is no gzip file, or damaged, at byte {start}") from None
                 yield start, used, b"".join(parts), False
                 return
             used += len(buffer) - len(member.unused_data)
             buffer = member.unused_data if member.eof else file.read(_CHUNK)
             if not buffer and not member.eof:
+                if _has_member_behind(file, start):
+                    raise ValueError(f"it is damaged at byte {start}")
                 yield start, used, b"".join(parts), False
                 return
         yield start, used, b"".join(parts), True
         start += used
+
+
+def _has_member_behind(file: BinaryIO, start: int) -> bool:
+    """Whether a member begins behind the one at `start`: that one is then damaged, and not a write cut off."""
+    file.seek(start + 1)
+    seen = file.read(_CHUNK)
+    while seen:
+        if _MEMBER in seen:
+            return True
+        chunk = file.read(_CHUNK)
+        seen = seen[-len(_MEMBER) + 1 :] + chunk if chunk else b""
+    return False

@@ -63,12 +63,16 @@ class Results:
         self.resumable = path != "-" and stat.S_ISREG(os.fstat(self._descriptor).st_mode)
         self._offsets, self._sizes, self._numbers = array("Q"), array("Q"), array("q")
         self._end = 0
-        if self.resumable and overwrite:
-            os.ftruncate(self._descriptor, 0)
+        self._anew = self.resumable and overwrite
 
     def fileno(self) -> int:
         """The open file's descriptor."""
         return self._descriptor
+
+    def begin(self) -> None:
+        """Let go of what is to be overwritten: not before everything else that can fail has not."""
+        if self._anew:
+            os.ftruncate(self._descriptor, 0)
 
     def settle(self, judge: Judge, *, may_be_torn: Callable[[bytes], bool]) -> int:
         """Take up what the file holds: repair its end, drop what `judge` drops; returns how many records stay.
@@ -84,7 +88,7 @@ class Results:
             UsageError: the file holds something else, or whatever `judge` raises; the file is as it was.
             OutputError: the file can't be changed.
         """
-        if not self.resumable:
+        if not self.resumable or self._anew:
             return 0
         layout, numbers = Layout(), array("q")
         try:

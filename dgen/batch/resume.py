@@ -53,6 +53,7 @@ class Resume:
         self.seed = seed
         self.done: dict[str, str] = {}
         self.failed = 0
+        self.drawn_seed: int | None = None  # of failed records: to be used again, but not to refuse another
         self.runtime: dict[str, str] = {}
 
     def judge(self, line: bytes) -> int | None:
@@ -66,6 +67,7 @@ class Resume:
         key = None if record["id"] is None else str(record["id"])
         if record["finish_reason"] in ("error", "interrupted") or key is None:
             self.failed += 1
+            self.drawn_seed = self.drawn_seed or record["run_seed"]
             return None
         if key in self.done:
             raise self._other(f"it holds the id {record['id']!r} twice")
@@ -118,6 +120,8 @@ class Resume:
             *self._now,
         )
         if not isinstance(record, dict) or any(name not in record for name in needed):
+            raise self._foreign()
+        if not (isinstance(record["settings"], dict) and isinstance(record["runtime"], dict)):
             raise self._foreign()
         return record
 

@@ -98,7 +98,6 @@ def run_batch(
     if output is None:
         raise UsageError("--input needs --output", hint="Add --output FILE.jsonl; - writes to stdout.")
     asked = _Asked(source, output, ordered, overwrite, shard_of(shard), system, raw)
-    _check_paths(asked)
     return _prepare(sink, layers, asked, verbose=verbose)
 
 
@@ -118,6 +117,7 @@ def _prepare(sink: Sink, layers: Sequence[Layer], options: _Asked, *, verbose: b
             progress.update("checking the input")
             entries = _checked(source, sink, progress, options.source)
     with Results(options.output, overwrite=options.overwrite) as results:
+        _check_apart(options.source, results)
         if options.ordered and not results.resumable:
             raise UsageError(
                 f"'{options.output}' can't be put in order",
@@ -134,14 +134,18 @@ def _prepare(sink: Sink, layers: Sequence[Layer], options: _Asked, *, verbose: b
             if tally.left == 0:
                 return _finish(sink, results, tally, options)
             generator = _load(sink, progress, layers, resume, verbose=verbose)
+        results.begin()
         return _run(sink, generator, source, results, resume, tally, options)
 
 
-def _check_paths(options: _Asked) -> None:
-    if options.source != "-" and options.output != "-":
-        paths = [os.path.expanduser(path) for path in (options.source, options.output)]
-        if all(map(os.path.isfile, paths)) and os.path.samefile(*paths):
-            raise UsageError("--input and --output are the same file", hint="Give another --output.")
+def _check_apart(source: str, results: Results) -> None:
+    """Refuse an output that is the input, whatever names or redirections lead to it."""
+    try:
+        given = os.fstat(0) if source == "-" else os.stat(os.path.expanduser(source))
+    except OSError:
+        return
+    if results.resumable and os.path.samestat(given, os.fstat(results.fileno())):
+        raise UsageError("--input and --output are the same file", hint="Give another --output.")
 
 
 def _descriptor(path: str) -> int:
@@ -191,7 +195,8 @@ def _resume(
     )
     results.settle(resume.judge, may_be_torn=may_be_torn)
     if resume.seed is None:
-        resume.seed = secrets.randbelow(_MAX_RUN_SEED)
+        drawn = resume.drawn_seed
+        resume.seed = secrets.randbelow(_MAX_RUN_SEED) if drawn is None else drawn
     return resume
 
 

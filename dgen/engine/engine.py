@@ -142,13 +142,13 @@ class Engine:
         try:
             self.check(job.request)
             reused = self._prompts.read(job.slot, job.request)
+            self._state.admit(job.slot, job.request)
         except DgenError as error:
             yield self._finish(job, "error", running, free, error)
             return
         except torch.OutOfMemoryError as full:
             yield self._finish(job, "error", running, free, out_of_memory(full, "reading the prompt"))
             return
-        self._state.admit(job.slot, job.request)
         yield Prefilled(job.index, job.slot, len(job.request.prompt_ids), reused)
 
     def _launch(self, jobs: list[Job]) -> tuple[list[Job], StepResult]:
@@ -156,11 +156,9 @@ class Engine:
         return jobs, self._steps.run([job.slot for job in jobs], filtered=filtered)
 
     def _step(self, running: dict[int, Job], free: list[int]) -> Iterator[Event]:
-        # Kept for the handler: a launch may fail before it has an outcome.
-        jobs = list(running.values())
         try:
             launched, self._launched = self._launched, None
-            jobs, result = launched or self._launch(jobs)
+            jobs, result = launched or self._launch(list(running.values()))
             seen = read_back(result)
             going_on, converging, failed = sort_out(jobs, seen)
             if self._steps.ahead and len(going_on) == len(jobs):
@@ -169,7 +167,9 @@ class Engine:
             cuts = {row: cut(jobs[row], seen[row].argmax) for row in converging}
             logprobs = self._logprobs(result, jobs, cuts)
         except torch.OutOfMemoryError as full:
-            for job in jobs:
+            # All of them: a launch ahead may have moved on the row of one that was not in this step.
+            self._launched = None
+            for job in list(running.values()):
                 yield self._finish(job, "error", running, free, out_of_memory(full, "a denoising step"))
             return
         to_commit: list[Job] = []
@@ -246,16 +246,16 @@ class Engine:
             to_commit.append(job)
 
     def _commit(self, jobs: Sequence[Job], running: dict[int, Job], free: list[int]) -> Iterator[Event]:
-        slots = torch.tensor([job.slot for job in jobs], device=self.denoiser.device)
         try:
+            slots = torch.tensor([job.slot for job in jobs], device=self.denoiser.device)
             self.denoiser.commit(slots, self._state.argmax[slots])
+            for job in jobs:
+                job.canvas += 1
+                self._state.begin_canvas(job.slot, job.request, job.canvas)
         except torch.OutOfMemoryError as full:
             for job in jobs:
                 yield self._finish(job, "error", running, free, out_of_memory(full, "committing a canvas"))
             return
-        for job in jobs:
-            job.canvas += 1
-            self._state.begin_canvas(job.slot, job.request, job.canvas)
         for job in jobs:
             yield Committed(job.index, job.canvas - 1)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import io
 import json
@@ -166,11 +167,32 @@ def test_a_file_of_somebody_else_is_refused_and_left_as_it_is(tmp_path, name, da
     assert path.read_bytes() == data
 
 
-def test_overwriting_begins_anew(tmp_path):
+def test_overwriting_begins_anew_and_not_before_the_run_does(tmp_path):
     path = tmp_path / "out.jsonl"
     path.write_bytes(b"my thesis\n")
-    opened(path, overwrite=True).close()
-    assert path.read_bytes() == b""
+    results = opened(path, overwrite=True)
+    assert path.read_bytes() == b"my thesis\n"
+    results.begin()
+    results.append(b"{}", 0)
+    results.close()
+    assert path.read_bytes() == b"{}\n"
+
+
+def test_a_member_that_is_damaged_is_no_member_that_was_cut_off(tmp_path, monkeypatch):
+    """Wherever the damage falls within what is read at a time, the records behind it are not thrown away."""
+    monkeypatch.setattr("dgen.batch.extents._CHUNK", 64)
+    path = tmp_path / "out.jsonl.gz"
+    results = opened(path)
+    results.begin()
+    for number in range(4):
+        results.append(record(number), number)
+    results.close()
+    whole = path.read_bytes()
+    for at in range(20, len(whole) // 2, 7):
+        path.write_bytes(whole[:at] + b"\xff" * 5 + whole[at + 5 :])
+        with contextlib.suppress(UsageError):  # a header has bytes that mean nothing
+            opened(path).close()
+        assert len(path.read_bytes()) == len(whole), at
 
 
 def test_a_full_disk_leaves_whole_records_and_says_so(tmp_path, monkeypatch):

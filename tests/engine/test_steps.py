@@ -275,3 +275,27 @@ def test_a_request_that_arrives_while_another_runs_takes_part_in_the_next_step_b
             break
     assert arrived is not None
     assert others - arrived <= 2
+
+
+def test_memory_that_runs_out_in_a_step_ahead_ends_whoever_may_have_moved_on(captures):
+    """A newcomer's row may be a step further on the device than the host knows: its tokens would be wrong."""
+    engine = engine_of(Capturable(num_slots=2, sure=0.5), ahead=True)
+    stream = Stream(replace(BASE, steps=20), replace(BASE, steps=20, seed=8))
+    steps, run_step = [], engine._steps.run
+
+    def run_out(slots, *, filtered):
+        result = run_step(slots, filtered=filtered)
+        steps.append(len(slots))
+        if steps.count(2) == 1:
+            raise torch.OutOfMemoryError("tried to allocate 2.00 GiB")
+        return result
+
+    engine._steps.run = run_out
+    done = {}
+    for event in engine.run(stream):
+        if isinstance(event, Denoised) and event.index == 0 and event.step == 3:
+            stream.open = 1
+        if isinstance(event, Finished):
+            done[event.index] = event.completion
+    assert set(done) == {0, 1}
+    assert all(completion.out_of_memory for completion in done.values())
