@@ -57,11 +57,13 @@ def encode(text: str, tokenizer: Any, vocabulary: Vocabulary) -> tuple[int, ...]
     return ids
 
 
-def fill_text(ids: Sequence[int], vocabulary: Vocabulary, *, spaced: bool, opens: bool = False) -> str | None:
+def fill_text(
+    ids: Sequence[int], vocabulary: Vocabulary, *, spaced: bool, opens: bool = False, blank: bool = False
+) -> str | None:
     """A gap's text without the space that stands before the gap; None where the ids can't stand in one.
 
-    They can't if one is a control token, if they make no valid or no visible text, if the space is missing, or if the
-    gap `opens` the text and they begin with one.
+    They can't if one is a control token, if they make no valid or (unless `blank`) no visible text, if the space is
+    missing, or if the gap `opens` the text and they begin with one.
     """
     if any(vocabulary.is_special(token_id) for token_id in ids):
         return None
@@ -73,4 +75,6 @@ def fill_text(ids: Sequence[int], vocabulary: Vocabulary, *, spaced: bool, opens
         if not text.startswith(" "):
             return None
         text = text[1:]
-    return text if text.strip() and not (opens and text[0].isspace()) else None
+    if opens and text[:1].isspace():
+        return None
+    return text if blank or text.strip() else None

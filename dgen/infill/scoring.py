@@ -14,6 +14,7 @@ from dgen.engine.engine import Engine
 from dgen.engine.events import Completion, Finished
 from dgen.engine.request import Request
 from dgen.errors import DgenError
+from dgen.infill.window import Window
 
 NEAR = 8
 """How far from a gap a word may lie and still be scored, in tokens."""
@@ -43,6 +44,15 @@ class Placed:
             for word in words
             if any(start - NEAR < word.stop and word.start < end + NEAR for start, end in self.spots)
         ]
+
+
+def place(window: Window, fills: Sequence[tuple[int, ...]], end: Sequence[int]) -> Placed:
+    """The text of a window with its gaps filled, and what ends it."""
+    row, spots = list(window.left), []
+    for fill, behind in zip(fills, window.between, strict=True):
+        spots.append((len(row), len(row) + len(fill)))
+        row += [*fill, *behind]
+    return Placed(window.prefix, (*row, *end), tuple(spots))
 
 
 class Runner:

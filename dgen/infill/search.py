@@ -8,7 +8,7 @@ The best of these are then scored word by word (`scoring`), which is the score t
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
@@ -17,7 +17,7 @@ from dgen.engine.request import Request
 from dgen.errors import DgenError
 from dgen.infill.lengths import Lengths, length_options, shortlist
 from dgen.infill.pieces import Pieces, encode_pieces, fill_text
-from dgen.infill.scoring import Placed, Progress, Runner
+from dgen.infill.scoring import Placed, Progress, Runner, place
 from dgen.infill.template import Template, check_voice
 from dgen.infill.window import Planner, Window
 from dgen.sampler import derive_seed
@@ -100,17 +100,15 @@ def infill(
     job = generator.job(instruction or "", system=system, raw=instruction is None, **settings)
     search = _Search(generator, template, job.request, n=n, tries=max(n, tries), progress=progress)
     end = end_id(generator, chat=instruction is not None)
-    for spaced in (True, False):
+    for spaced, lenient in ((True, False), (False, False), (False, True)):
         pieces = encode_pieces(
             template, generator.checkpoint.tokenizer, generator.checkpoint.vocabulary, spaced=spaced
         )
-        found = search.run(pieces, end)
+        found = search.run(pieces, end, lenient=lenient)
         if found:
             return Infilled(tuple(found), search.passes, job.resolved)
-        if not any(pieces.spaced):
-            break
     raise DgenError(
-        "no filling was found: each one held a control token, or ended the text within a gap",
+        "no filling was found: none of those tried was valid text",
         hint="Try another --seed, more --tries, or larger gaps.",
     )
 
@@ -139,6 +137,7 @@ class _Search:
         self._generator, self._template, self._request = generator, template, request
         self._vocabulary = generator.checkpoint.vocabulary
         self._n, self._tries = n, tries
+        self._lenient = False
         self._runner = Runner(generator.engine, progress)
 
     @property
@@ -146,8 +145,13 @@ class _Search:
         """Decoder passes so far."""
         return self._runner.passes
 
-    def run(self, pieces: Pieces, end: int) -> list[Filling]:
-        """Distinct fillings, the best first; none where every candidate was unusable."""
+    def run(self, pieces: Pieces, end: int, *, lenient: bool) -> list[Filling]:
+        """Distinct fillings, the best first; none where every candidate was unusable.
+
+        Args:
+            lenient: leave control tokens out of a gap, down to nothing, rather than leave out a filling that has some.
+        """
+        self._lenient = lenient
         planner = Planner(
             self._request.prompt_ids,
             pieces.ids,
@@ -252,7 +256,8 @@ class _Search:
         return replace(
             self._request,
             prompt_ids=window.prefix,
-            eos_ids=self._request.eos_ids | {planner.end},
+            # A text that goes on behind its gaps can't end in one.
+            eos_ids=self._request.eos_ids | {planner.end} if window.trailing else frozenset(),
             max_tokens=size,
             seed=seed,
             pins=pins,
@@ -265,29 +270,33 @@ class _Search:
         """What this completion adds to a partial filling; None where it can't stand in the gaps."""
         tokens = completion.tokens
         spots = window.spots(lengths)
+        ended = window.trailing and completion.finish_reason == "eos"
         if window.trailing:
-            stop = len(tokens) - (completion.finish_reason == "eos")
-            spots.append((window.size(lengths), stop))
-        elif len(tokens) < window.size(lengths):
-            return None  # it ended within a gap
-        if any(start >= end for start, end in spots):
-            return None
-        fills = [tuple(token.token_id for token in tokens[start:end]) for start, end in spots]
+            spots.append((window.size(lengths), len(tokens) - ended))
+        fills = [self._usable(token.token_id for token in tokens[start:end]) for start, end in spots]
         texts = [
             fill_text(
-                fill, self._vocabulary, spaced=pieces.spaced[g], opens=g == 0 and not self._template.pieces[0]
+                fill,
+                self._vocabulary,
+                spaced=pieces.spaced[g],
+                opens=g == 0 and not self._template.pieces[0],
+                blank=self._lenient,
             )
             for g, fill in zip(window.gaps, fills, strict=True)
         ]
         if None in texts:
             return None
+        ends = [window.end] if window.end is not None and not window.trailing else []
         return replace(
             old,
             ids=(*old.ids, *fills),
             texts=(*old.texts, *(text for text in texts if text is not None)),
             first=_total(tokens),
-            placed=Placed(window.prefix, tuple(token.token_id for token in tokens), tuple(spots)),
+            placed=place(window, fills, [tokens[-1].token_id] if ended else ends),
         )
+
+    def _usable(self, ids: Iterable[int]) -> tuple[int, ...]:
+        return tuple(i for i in ids if not (self._lenient and self._vocabulary.is_special(i)))
 
 
 _SCORED: dict[str, Any] = {"logprobs": 0, "logprob_ids": (), "logprobs_of": "raw", "seed_canvas": ()}

@@ -51,6 +51,12 @@ def test_a_filling_is_text_with_the_space_that_stands_before_it_taken_off():
     assert fill_text(ids("red"), VOCABULARY, spaced=False, opens=True) == "red"
 
 
+def test_nothing_visible_may_stand_in_a_gap_only_where_that_is_allowed():
+    assert fill_text([], VOCABULARY, spaced=False, blank=True) == ""
+    assert fill_text([], VOCABULARY, spaced=False, opens=True, blank=True) == ""
+    assert fill_text([], VOCABULARY, spaced=False) is None
+
+
 @pytest.mark.parametrize(
     ("token_ids", "options"),
     [
