@@ -77,7 +77,11 @@ def test_a_record_is_the_same_whoever_shares_the_batch(tmp_path_factory, lines, 
         assert tokens <= line["max_tokens"]
         rows = record["logprobs"]
         failed = record["finish_reason"] == "error"
-        assert failed == (("broken" in line["prompt"] and line["steps"] > 1) or len(line["prompt"]) > 400)
+        too_long = len(line["prompt"]) > 400
+        breaks = "broken" in line["prompt"] and line["steps"] > 1
+        assert too_long <= failed <= (too_long or breaks)
+        if breaks and line.get("stability", 1) > 0:  # else it may have converged before its logits break
+            assert failed
         if record["settings"]["logprobs"] is None or (failed and not record["usage"]["prompt_tokens"]):
             assert rows is None
         else:

@@ -251,7 +251,8 @@ def wait_for_lines(path: Path, count: int) -> None:
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
 def test_a_signal_keeps_what_is_done_and_tells_how_to_go_on(checkpoint, dgen, prompts, tmp_path, number):
     output = tmp_path / "out.jsonl"
-    process = start(checkpoint, prompts, output, "--slots", "2", "--overwrite")
+    long = ("--steps", "48", "--max-tokens", "48")  # nobody is done before the signal is seen
+    process = start(checkpoint, prompts, output, *long, "--slots", "2", "--overwrite")
     wait_for_lines(output, 1)
     process.send_signal(number)
     _, err = process.communicate(timeout=60)
@@ -262,7 +263,8 @@ def test_a_signal_keeps_what_is_done_and_tells_how_to_go_on(checkpoint, dgen, pr
     kept = records(output)
     assert 1 <= len(kept) < 10
     assert all(record["finish_reason"] in ("eos", "length") for record in kept)
-    assert dgen(*SLOW, "-m", checkpoint, "--input", prompts, "--output", output, "--slots", 3).code == 0
+    again = dgen(*SLOW, *long, "-m", checkpoint, "--input", prompts, "--output", output, "--slots", 3)
+    assert again.code == 0
     assert records(output)[: len(kept)] == kept
     assert len(untimed(output)) == 10
 
