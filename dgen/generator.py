@@ -1,16 +1,17 @@
 """The Python front door: a loaded checkpoint that turns prompts into answers.
 
-`load` resolves settings and reads the checkpoint; a `Generator` builds requests, runs the engine and keeps the text
-side (stop strings, thinking split) in step with it. The command line is a client of this module. Nothing is printed.
+`load` resolves settings and reads the checkpoint; a `Generator` builds jobs, runs them on the engine, one or
+many at a time, and writes their records. The command line is a client of this module. Nothing is printed.
 """
 
 from __future__ import annotations
 
+import contextlib
 import os
 import secrets
 import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from dgen._version import __version__
@@ -19,14 +20,14 @@ from dgen.checkpoint import load as load_checkpoint
 from dgen.denoiser.base import Denoiser
 from dgen.denoiser.choice import build_denoiser
 from dgen.engine.engine import Engine
-from dgen.engine.events import Completion, Converged, Event, Finished, Prefilled
-from dgen.engine.request import Request
-from dgen.errors import CheckpointError, SettingsError, UsageError
+from dgen.engine.events import Completion, Event, Finished
+from dgen.errors import CheckpointError, DgenError, SettingsError, UsageError
+from dgen.job import HandedOut, Job, build_request
 from dgen.output.records import completion_record
 from dgen.output.text import Piece, TextStream
 from dgen.prompt import build_prompt
 from dgen.sampler import kernels_for
-from dgen.settings import SETTINGS, Layer, Resolved, Settings, resolve
+from dgen.settings import SETTINGS, Layer, Resolved, resolve
 
 MAX_DRAWN_SEED = 2**32
 LoadProgress = Callable[[str, int, int], None]
@@ -53,32 +54,6 @@ class Answer:
     def finish_reason(self) -> str:
         """eos, stop, length, interrupted or error."""
         return self.completion.finish_reason
-
-
-@dataclass(slots=True)
-class Job:
-    """A request on its way: what was asked, under which settings, and its text so far."""
-
-    request: Request
-    resolved: Resolved
-    text: TextStream
-    request_id: str
-    begun: bool = False
-    started: float = field(default_factory=time.perf_counter)
-    prefilled: float | None = None
-    completion: Completion | None = None
-    finished: float | None = None
-
-    def timing(self, load_seconds: float) -> dict[str, float | None]:
-        """Seconds: load (of the checkpoint, once), prefill, denoise (all canvases, commits included), total."""
-        end = self.finished if self.finished is not None else time.perf_counter()
-        prefilled = self.prefilled
-        return {
-            "load": load_seconds,
-            "prefill": None if prefilled is None else prefilled - self.started,
-            "denoise": None if prefilled is None else end - prefilled,
-            "total": end - self.started,
-        }
 
 
 class Generator:
@@ -113,11 +88,31 @@ class Generator:
             checkpoint.model,
             denoiser=asked.denoiser,
             num_slots=asked.slots or num_slots,
+            fewer=asked.slots is None,
             max_context=asked.max_context,
             graphs=asked.graphs,
         )
         self.kernels = kernels_for(asked.kernel, self.denoiser.device)
         self.engine = Engine(self.denoiser, self.kernels, graphs=asked.graphs)
+
+    def resolve(self, *layers: Layer) -> Resolved:
+        """The settings of a request with further layers on top; SettingsError for one that shapes the run."""
+        for name in (name for layer in layers for name in layer.values):
+            if name in SETTINGS and SETTINGS[name].scope == "run":
+                raise SettingsError(
+                    f"{name} can't be changed after loading", hint=f"Give it to dgen.load({name}=...)."
+                )
+        return resolve([*self._layers, *layers])
+
+    @property
+    def runtime(self) -> dict[str, str]:
+        """What runs the requests, as records tell it: device, dtype, denoiser and sampler kernels."""
+        return {
+            "device": str(self.checkpoint.device),
+            "dtype": str(self.checkpoint.dtype).removeprefix("torch."),
+            "denoiser": self.denoiser.name,
+            "kernels": self.kernels.name,
+        }
 
     def job(
         self,
@@ -140,12 +135,7 @@ class Generator:
         Raises:
             UsageError, SettingsError, ContextError: what can't be run, before any work.
         """
-        for name in settings:
-            if name in SETTINGS and SETTINGS[name].scope == "run":
-                raise SettingsError(
-                    f"{name} can't be changed after loading", hint=f"Give it to dgen.load({name}=...)."
-                )
-        resolved = resolve([*self._layers, Layer("argument", settings)]) if settings else self.resolved
+        resolved = self.resolve(Layer("argument", settings)) if settings else self.resolved
         asked = resolved.settings
         if asked.seed is None:
             resolved = Resolved(
@@ -159,7 +149,7 @@ class Generator:
             think=asked.think,
             raw=raw,
         )
-        request = _request(resolved.settings, prompt_ids, self.checkpoint.eos_ids)
+        request = build_request(resolved.settings, prompt_ids, self.checkpoint.eos_ids)
         self.engine.check(request)
         stream = TextStream(self.checkpoint.vocabulary, asked.stop)
         return Job(request, resolved, stream, request_id or f"dgen-{secrets.token_hex(8)}")
@@ -170,48 +160,66 @@ class Generator:
         Raises:
             UsageError: the job has been run, or another stream of this model has not ended.
         """
-        if job.begun:
-            raise UsageError("this job has been run already", hint="Build another one with `job`.")
-        job.begun, job.started = True, time.perf_counter()
+        job.begin()
         events = self.engine.run([job.request])
         for event in events:
-            pieces: list[Piece] = []
-            if isinstance(event, Prefilled):
-                job.prefilled = time.perf_counter()
-            elif isinstance(event, Converged):
-                pieces = job.text.push(event.tokens)
-                if job.text.stopped:
-                    self.engine.stop(event.index, job.text.kept)
-            elif isinstance(event, Finished):
+            told = job.follow(event, self.engine.stop)
+            if isinstance(event, Finished):
                 events.close()  # the slot is free from here on, whether or not the caller comes back for more
-                yield from job.text.finish()
-                event = Finished(event.index, _cut_at_stop(event.completion, job.text))
-                job.completion = event.completion
-                job.finished = time.perf_counter()
-            yield event
-            yield from pieces
+            yield from told
+
+    def run_many(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Event | Piece]]:
+        """As `run` for many jobs at a time: each job's events and pieces, beside the job that they belong to.
+
+        The next job is taken when a slot is free. An iterator that has nothing for now, while jobs are
+        running, may say so by StopIteration: it is asked again after each step.
+
+        Raises:
+            UsageError: as in `run`.
+        """
+        handed_out = HandedOut(jobs)
+        with contextlib.closing(self.engine.run(handed_out)) as events:
+            for event in events:
+                job = handed_out.jobs[event.index]
+                if isinstance(event, Finished):
+                    del handed_out.jobs[event.index]
+                for told in job.follow(event, self.engine.stop):
+                    yield job, told
 
     def record(self, job: Job) -> dict[str, Any]:
         """The completion record of a finished job (see `dgen schema`)."""
         if job.completion is None:
             raise UsageError("this job has not been run to its end", hint="Exhaust `run` first.")
-        return completion_record(
+        return self._record(
             job.completion,
             stream=job.text,
             request_id=job.request_id,
-            model=self.checkpoint.name,
-            revision=self.checkpoint.revision,
             settings=job.resolved.request_settings(),
             timing=job.timing(self.load_seconds),
-            runtime={
-                "device": str(self.checkpoint.device),
-                "dtype": str(self.checkpoint.dtype).removeprefix("torch."),
-                "denoiser": self.denoiser.name,
-                "kernels": self.kernels.name,
-            },
-            dgen_version=__version__,
             vocabulary=self.checkpoint.vocabulary if job.request.logprobs is not None else None,
             logprobs_of=job.request.logprobs_of,
+        )
+
+    def refusal(self, error: DgenError, resolved: Resolved, *, request_id: str) -> dict[str, Any]:
+        """The completion record of a request that could not be built; `resolved` holds a seed."""
+        seed = resolved.settings.seed
+        assert seed is not None
+        return self._record(
+            Completion(0, (), "error", 0, (), (), seed, error=error.message, error_hint=error.hint),
+            stream=TextStream(self.checkpoint.vocabulary),
+            request_id=request_id,
+            settings=resolved.request_settings(),
+            timing={"load": self.load_seconds, "prefill": None, "denoise": None, "total": None},
+        )
+
+    def _record(self, completion: Completion, **fields: Any) -> dict[str, Any]:
+        return completion_record(
+            completion,
+            model=self.checkpoint.name,
+            revision=self.checkpoint.revision,
+            runtime=self.runtime,
+            dgen_version=__version__,
+            **fields,
         )
 
     def generate(self, prompt: str | None = None, **options: Any) -> Answer:
@@ -234,34 +242,6 @@ class Generator:
         return self.run(self.job(prompt, **options))
 
 
-def _cut_at_stop(completion: Completion, text: TextStream) -> Completion:
-    """A stop string may become certain only at the end of the text, when the engine has already finished."""
-    if not text.stopped or completion.finish_reason == "error":
-        return completion
-    return replace(completion, tokens=completion.tokens[: text.kept], finish_reason="stop")
-
-
-def _request(asked: Settings, prompt_ids: tuple[int, ...], eos_ids: frozenset[int]) -> Request:
-    assert asked.seed is not None
-    return Request(
-        prompt_ids=prompt_ids,
-        eos_ids=eos_ids,
-        max_tokens=asked.max_tokens,
-        steps=asked.steps,
-        entropy_bound=asked.entropy_bound,
-        t_min=asked.t_min,
-        t_max=asked.t_max,
-        stability=asked.stability,
-        confidence=asked.confidence,
-        seed=asked.seed,
-        top_k=asked.top_k,
-        top_p=asked.top_p,
-        logprobs=asked.logprobs,
-        logprob_ids=asked.logprob_ids,
-        logprobs_of="raw" if asked.logprobs_of == "raw" else "tempered",
-    )
-
-
 def load(model: str | os.PathLike[str] = "builtin", **settings: Any) -> Generator:
     """Load a checkpoint and return a Generator.
 
@@ -281,10 +261,13 @@ def load(model: str | os.PathLike[str] = "builtin", **settings: Any) -> Generato
     return from_layers([Layer("argument", named)])
 
 
-def from_layers(layers: Sequence[Layer], *, progress: LoadProgress | None = None) -> Generator:
+def from_layers(
+    layers: Sequence[Layer], *, progress: LoadProgress | None = None, num_slots: int = 1
+) -> Generator:
     """Load the checkpoint that `layers` name; its own defaults are laid under them.
 
     Args:
+        num_slots: as in `Generator`; memory may leave fewer.
         progress: called with "download" or "load", bytes done and bytes in all.
 
     Raises:
@@ -308,4 +291,10 @@ def from_layers(layers: Sequence[Layer], *, progress: LoadProgress | None = None
             f"generation_config.json of {checkpoint.name} is not usable: {error.message}", hint=error.hint
         ) from None
     all_layers = [own, *layers]
-    return Generator(checkpoint, resolve(all_layers), all_layers, load_seconds=time.perf_counter() - started)
+    return Generator(
+        checkpoint,
+        resolve(all_layers),
+        all_layers,
+        load_seconds=time.perf_counter() - started,
+        num_slots=num_slots,
+    )

@@ -46,6 +46,20 @@ def build_prompt(
     return _encode(tokenizer, _render(tokenizer, turns, think=think))
 
 
+def shared_length(
+    tokenizer: Any, prompt_ids: Sequence[int], *, messages: Sequence[Mapping[str, Any]], think: bool = False
+) -> int:
+    """How many of a prompt's first ids stay when the conversation goes on: those before the generation prompt.
+
+    Args:
+        prompt_ids: what `build_prompt` made of the same messages and `think`.
+    """
+    turns = check_messages(messages)
+    ids = _encode(tokenizer, _render(tokenizer, turns, think=think, answer_follows=False))
+    differs = (at for at, (one, other) in enumerate(zip(ids, prompt_ids, strict=False)) if one != other)
+    return next(differs, min(len(ids), len(prompt_ids)))
+
+
 def check_prompt(
     *,
     prompt: str | None = None,
@@ -142,7 +156,7 @@ def _text_of(content: Any, number: int) -> str:
     return "".join(texts)
 
 
-def _render(tokenizer: Any, turns: list[dict[str, Any]], *, think: bool) -> str:
+def _render(tokenizer: Any, turns: list[dict[str, Any]], *, think: bool, answer_follows: bool = True) -> str:
     try:
         template = tokenizer.get_chat_template()
     except ValueError as error:
@@ -156,7 +170,7 @@ def _render(tokenizer: Any, turns: list[dict[str, Any]], *, think: bool) -> str:
         )
     try:
         text = tokenizer.apply_chat_template(
-            turns, tokenize=False, add_generation_prompt=True, **{_THINK_SWITCH: think}
+            turns, tokenize=False, add_generation_prompt=answer_follows, **{_THINK_SWITCH: think}
         )
     except Exception as error:  # a template is a program of the checkpoint's, and may fail in any way
         reason = (str(error).strip() or type(error).__name__).splitlines()[0]

@@ -161,7 +161,7 @@ SETTINGS: Mapping[str, Setting] = {
     "max_tokens": Setting(_number(int, 1, MAX_COUNT), "Stop after this many tokens."),
     "steps": Setting(_number(int, 1, MAX_COUNT), "Most denoising steps a canvas."),
     "entropy_bound": Setting(
-        _number(float, 0), "Accept positions by rising entropy up to this sum, in nats."
+        _number(float, 0, MAX_NUMBER), "Accept positions by rising entropy up to this sum, in nats."
     ),
     "t_min": Setting(_number(float, 0, MAX_NUMBER), "Temperature that the schedule runs towards."),
     "t_max": Setting(_number(float, 0, MAX_NUMBER), "Temperature of the first step."),

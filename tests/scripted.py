@@ -57,14 +57,26 @@ class ScriptedDenoiser:
     capturable: bool = False
     calls: list[Call] = field(default_factory=list)
     prefilled: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
+    extended: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     committed: list[tuple[int, tuple[int, ...]]] = field(default_factory=list)
     conditioned: list[tuple[int, torch.Tensor, torch.Tensor]] = field(default_factory=list)
     held: dict[int, list] = field(default_factory=dict)
+
+    def prepare(self, tell=None) -> None:
+        pass
 
     def prefill(self, slot: int, ids: torch.Tensor) -> None:
         assert slot not in self.held, "the slot still holds a request"
         self.held[slot] = [tuple(ids.tolist()), 0, 0]
         self.prefilled.append((slot, tuple(ids.tolist())))
+
+    def extend(self, slot: int, ids: torch.Tensor) -> None:
+        self.held.setdefault(slot, [(), 0, 0])[0] += tuple(ids.tolist())
+        self.extended.append((slot, tuple(ids.tolist())))
+
+    def copy(self, source: int, target: int) -> None:
+        assert target not in self.held, "the slot still holds a request"
+        self.held[target] = list(self.held[source])
 
     def denoise(self, slots: torch.Tensor, canvas: torch.Tensor) -> torch.Tensor:
         rows = []

@@ -12,18 +12,35 @@ import pytest
 PACKAGE = Path(__file__).parent.parent / "dgen"
 FILES = sorted(PACKAGE.rglob("*.py"))
 
-ABOVE = ("cli", "bench", "output", "engine", "generator")
+ABOVE = ("cli", "bench", "batch", "chat", "output", "engine", "generator", "job")
 FORBIDDEN = {
     # room: dgen rooms that it must not import
     "sampler": (*ABOVE, "denoiser", "checkpoint", "prompt", "vocabulary", "settings"),
     "denoiser": (*ABOVE, "sampler", "checkpoint", "prompt", "vocabulary", "settings"),
-    "engine": ("cli", "bench", "output", "generator", "checkpoint", "prompt", "vocabulary", "settings"),
-    "output": ("cli", "bench", "denoiser", "sampler", "generator", "checkpoint", "prompt"),
+    "engine": (
+        "cli",
+        "bench",
+        "batch",
+        "chat",
+        "output",
+        "generator",
+        "job",
+        "checkpoint",
+        "prompt",
+        "vocabulary",
+        "settings",
+    ),
+    "output": (
+        *("cli", "bench", "batch", "chat", "job", "denoiser", "sampler", "generator", "checkpoint", "prompt"),
+    ),
     "bench": ("cli",),
+    "chat": ("cli", "bench", "batch"),
     "checkpoint": (*ABOVE, "denoiser", "sampler"),
     "prompt": (*ABOVE, "denoiser", "sampler"),
     "vocabulary": (*ABOVE, "denoiser", "sampler"),
-    "generator": ("cli", "bench"),
+    "generator": ("cli", "bench", "batch", "chat"),
+    "job": ("cli", "bench", "batch", "chat", "generator", "checkpoint", "denoiser", "sampler"),
+    "batch": ("cli", "bench", "chat", "denoiser", "sampler", "checkpoint", "generator"),
 }
 STANDARD_LIBRARY_ONLY = ("errors", "settings", "layers", "engine/events", "engine/request")
 HOMES = {
@@ -109,7 +126,8 @@ def test_files_stay_one_idea_long(path):
 
 
 @pytest.mark.parametrize(
-    "statement", ["import dgen", "import dgen.cli.app", "import dgen.settings, dgen.errors"]
+    "statement",
+    ["import dgen", "import dgen.cli.app", "import dgen.batch.runner", "import dgen.settings, dgen.errors"],
 )
 def test_importing_dgen_or_its_command_line_does_not_import_torch(statement):
     heavy = "('torch', 'transformers', 'triton')"

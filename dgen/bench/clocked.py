@@ -49,6 +49,7 @@ class ClockedDenoiser:
         self.denoise = denoiser.denoise
         self.condition = denoiser.condition
         self.release = denoiser.release
+        self.prepare = denoiser.prepare
 
     def __getattr__(self, name: str) -> Any:
         """Whatever else the denoiser offers."""

@@ -12,7 +12,7 @@ from contextlib import contextmanager
 import torch
 
 from dgen.bench.subject import Stand
-from dgen.denoiser.base import Denoiser
+from dgen.denoiser.base import Denoiser, Tell
 from dgen.denoiser.capture import capture
 from dgen.engine.canvas import CanvasState
 from dgen.engine.request import Request
@@ -121,7 +121,16 @@ class _Still:
     ) -> None:
         """Nothing."""
 
+    def prepare(self, tell: Tell | None = None) -> None:
+        """Nothing to make ready."""
+
     def prefill(self, slot: int, ids: torch.Tensor) -> None:
+        """Nothing."""
+
+    def extend(self, slot: int, ids: torch.Tensor) -> None:
+        """Nothing."""
+
+    def copy(self, source: int, target: int) -> None:
         """Nothing."""
 
     def commit(self, slots: torch.Tensor, ids: torch.Tensor) -> None:

@@ -96,6 +96,7 @@ def load(
         weights.check_keys(stored, network.shapes(skeleton), tied, name=model, advice=advice)
         chosen = _fit(skeleton, weights.main_dtype(stored), dtype, where, name=model)
         net = network.read(place.path, config, dtype=chosen, tied=tied, name=model)
+    target.make_current(where)
     network.move(net, where, progress)
     _give_generation_config(net, generation)
     text = config.text_config

@@ -53,6 +53,7 @@ def build_skeleton(config: Any, *, name: str, advice: str = "") -> Any:
         with torch.device("meta"):
             return DiffusionGemmaForBlockDiffusion(config)
     except Exception as error:  # any module may object to a size
+        _let_signals_through(error)
         raise _no_model(name, one_line(error), advice) from error
 
 
@@ -98,6 +99,7 @@ def read(folder: Path, config: Any, *, dtype: str, tied: Sequence[Sequence[str]]
     except (MemoryError, torch.OutOfMemoryError) as error:
         raise CheckpointError(f"memory ran out while {name} was read", hint="Free some memory.") from error
     except Exception as error:  # files can change or fail between check and read
+        _let_signals_through(error)
         raise CheckpointError(
             f"the weights of {name} can't be read: {one_line(error)}", hint=_REFETCH
         ) from error
@@ -145,6 +147,13 @@ def one_line(error: BaseException) -> str:
     """A foreign error on one line of at most 200 characters; its class where it says nothing."""
     text = " ".join(str(error).split()) or type(error).__name__
     return text if len(text) <= 200 else text[:199] + "…"
+
+
+def _let_signals_through(error: Exception) -> None:
+    """Raise the signal that a library's own tidying up has covered with a complaint."""
+    cause = error.__context__
+    if cause is not None and not isinstance(cause, Exception):
+        raise cause
 
 
 def _no_model(name: str, reason: str, advice: str) -> CheckpointError:

@@ -48,6 +48,7 @@ def build_random(
     model = build_empty(architecture, dtype=getattr(torch, chosen))
     need = sum(tensor.nbytes for tensor in chain(model.parameters(), model.buffers()))
     memory.require_memory(need, where, name=architecture.name, dtype=chosen)
+    target.make_current(where)
     with torch.no_grad():
         _make_parameters(model, where)
         _make_buffers(model, where)

@@ -66,3 +66,11 @@ def pick_dtype(dtype: str, stored: str, device: torch.device) -> str:
     if name != "auto":
         return name
     return "bfloat16" if device.type == "cuda" and stored == "bfloat16" else "float32"
+
+
+def make_current(device: torch.device) -> None:
+    """Make a card torch's current one: Triton launches its kernels there, whatever device their tensors are on."""
+    if device.type == "cuda":
+        import torch
+
+        torch.cuda.set_device(device)

@@ -9,6 +9,7 @@ import typer
 from dgen._version import __version__
 from dgen.cli import bench_generate, bench_sampler, bench_step
 from dgen.cli.bench import bench_app
+from dgen.cli.chat import chat
 from dgen.cli.choose import choose
 from dgen.cli.config import config
 from dgen.cli.doctor import doctor
@@ -45,6 +46,7 @@ def _root(
 
 
 app.command()(generate)
+app.command()(chat)
 app.command()(infill)
 app.command()(choose)
 app.command()(schema)

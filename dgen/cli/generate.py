@@ -3,24 +3,22 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
-from typing import TYPE_CHECKING, Annotated, get_args
+from collections.abc import Mapping
+from typing import Annotated, get_args
 
 import typer
 
 from dgen.cli import options
+from dgen.cli.account import follow, setup_lines, summary
 from dgen.cli.inputs import from_argv, read_prompt
 from dgen.cli.interruption import Interruption
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Format, Sink, standard_streams, wants_color
 from dgen.cli.threads import settle_threads
 from dgen.cli.watch import Draft, Slow, TraceFile, Watch
-from dgen.errors import DgenError, SettingsError
+from dgen.errors import DgenError, SettingsError, UsageError
 from dgen.prompt import check_prompt
-from dgen.settings import Layer, Resolved, resolve
-
-if TYPE_CHECKING:
-    from dgen.generator import Generator, Job
+from dgen.settings import Layer, resolve
 
 BUILTIN_NOTE = "Built-in demo checkpoint; the real one: --model google/diffusiongemma-26B-A4B-it"
 
@@ -43,6 +41,12 @@ def generate(
     raw: Annotated[
         bool, typer.Option("--raw", help="Plain text: leave out the chat template.", rich_help_panel=_INPUT)
     ] = False,
+    input_file: options.Input = None,
+    output_file: options.BatchOutput = None,
+    slots: options.Slots = None,
+    ordered: options.Ordered = False,
+    overwrite: options.Overwrite = False,
+    shard: options.ShardOf = None,
     max_tokens: options.MaxTokens = None,
     steps: options.Steps = None,
     entropy_bound: options.EntropyBound = None,
@@ -93,6 +97,7 @@ def generate(
     dgen generate --prompt "7 + 5" --logprobs 5 --format jsonl | jq .logprob
     dgen generate --prompt "Write a haiku about the moon." --seed 7 --format json
     dgen generate -m google/diffusiongemma-26B-A4B-it --prompt-file question.txt
+    dgen generate --input prompts.jsonl --output answers.jsonl
     """
     del debug  # read by main, which handles failures
     stdout, stderr = standard_streams()
@@ -122,13 +127,57 @@ def generate(
         device=device,
         dtype=dtype,
         offline=offline,
+        slots=slots,
         denoiser=denoiser,
         graphs=graphs,
         max_context=max_context,
     )
     sink = Sink(
-        stdout, stderr, format=_format(output_format), quiet=quiet, verbose=verbose, color=wants_color(stderr)
+        stdout,
+        stderr,
+        format=parse_format(output_format),
+        quiet=quiet,
+        verbose=verbose,
+        color=wants_color(stderr),
     )
+    batch_only = {
+        "--output": output_file,
+        "--slots": slots,
+        "--ordered": ordered,
+        "--overwrite": overwrite,
+        "--shard": shard,
+    }
+    if input_file is not None:
+        early = resolve(layers, partial=True)
+        single_only = {
+            "--prompt": prompt,
+            "--prompt-file": prompt_file,
+            "--format": output_format != "text",
+            "--draft": draft != "auto",
+            "--slow": slow,
+            "--trace": trace,
+        }
+        _refuse_given(single_only, "does not go with --input", hint="A batch writes one JSON record a line.")
+        from dgen.cli.batch import run_batch
+
+        if early.sources["model"] == "default":
+            sink.note(BUILTIN_NOTE)
+        code = run_batch(
+            sink,
+            layers,
+            source=input_file,
+            output=output_file,
+            ordered=ordered,
+            overwrite=overwrite,
+            shard=shard,
+            system=from_argv(system, "--system"),
+            raw=raw,
+            verbose=verbose,
+        )
+        if code:
+            raise typer.Exit(code)
+        return
+    _refuse_given(batch_only, "needs --input", hint="Add --input FILE.jsonl, a file of prompts.")
     sink.check()
     if output_format == "jsonl":
         # A line a token without its log-probability would be of no use.
@@ -148,13 +197,20 @@ def generate(
         raise typer.Exit(code)
 
 
-def _format(name: str) -> Format:
+def parse_format(name: str) -> Format:
+    """The value of --format; SettingsError for one that is none."""
     for known in get_args(Format):
         if name == known:
             return known
     raise SettingsError(
         f"--format must be one of {', '.join(get_args(Format))}, not '{name}'", hint="The default is text."
     )
+
+
+def _refuse_given(given: Mapping[str, object], reason: str, *, hint: str) -> None:
+    for name, value in given.items():
+        if value not in (None, False):
+            raise UsageError(f"{name} {reason}", hint=hint)
 
 
 def _answer(
@@ -172,7 +228,15 @@ def _answer(
         job = generator.job(text, system=system, raw=raw)
         if verbose:
             progress.pause()
-            for line in _setup_lines(generator, job.resolved, import_seconds, threads):
+            sink.detail(f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s")
+            for line in setup_lines(generator, job.resolved, threads):
+                sink.detail(line)
+        progress.update("compiling kernels, capturing graphs")
+        prepared: list[str] = []
+        generator.engine.prepare(prepared.append)
+        if verbose:
+            progress.pause()
+            for line in prepared:
                 sink.detail(line)
         sink.begin(
             vocabulary=generator.checkpoint.vocabulary,
@@ -181,13 +245,13 @@ def _answer(
         )
         with Interruption(generator.engine.interrupt) as interruption:
             watch.begin(generator, job, is_over=lambda: interruption.happened)
-            _run(sink, watch, progress, generator, job)
+            follow(generator.run(job), sink, watch, progress, prompt_tokens=len(job.request.prompt_ids))
         watch.close()
     completion = job.completion
     assert completion is not None
     sink.completion(generator.record(job))
     if verbose or sink.is_text:
-        sink.note(_summary(job))
+        sink.note(summary(job))
     sink.close()
     if watch.failure is not None:
         sink.error(watch.failure)
@@ -196,55 +260,3 @@ def _answer(
         sink.error(DgenError(completion.error or "the request failed", hint=completion.error_hint))
         return 1
     return interruption.exit_code if completion.finish_reason == "interrupted" else 0
-
-
-def _run(sink: Sink, watch: Watch, progress: Progress, generator: Generator, job: Job) -> None:
-    from dgen.engine.events import Denoised, Prefilled
-    from dgen.output.text import Piece
-
-    progress.update(f"reading the prompt ({len(job.request.prompt_ids)} tokens)")
-    for item in generator.run(job):
-        if watch.shows_canvas and isinstance(item, Denoised):
-            progress.pause()
-        watch.see(item)
-        if isinstance(item, Piece):
-            progress.clear()
-            sink.piece(item)
-        elif isinstance(item, Prefilled):
-            progress.update("denoising")
-        elif isinstance(item, Denoised) and not watch.shows_canvas:
-            accepted = sum(item.accepted)
-            progress.update(
-                f"canvas {item.canvas + 1}, step {item.step + 1}: {accepted}/{len(item.accepted)} accepted, "
-                f"mean entropy {item.mean_entropy:.3f}"
-            )
-
-
-def _setup_lines(
-    generator: Generator, resolved: Resolved, import_seconds: float, threads: int
-) -> Iterator[str]:
-    checkpoint = generator.checkpoint
-    yield f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s"
-    yield (
-        f"model {checkpoint.name} on {checkpoint.device} in {str(checkpoint.dtype).removeprefix('torch.')}, "
-        f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}, "
-        f"CPU threads {threads}"
-    )
-    for name, source in resolved.sources.items():
-        yield f"  {name} = {getattr(resolved.settings, name)!r} ({source})"
-
-
-def _summary(job: Job) -> str:
-    completion = job.completion
-    assert completion is not None
-    seconds = job.timing(0.0)["denoise"] or 0.0
-    rate = f" · {len(completion.tokens) / seconds:.0f} tokens/s" if seconds else ""
-    return (
-        f"{completion.finish_reason} · {_count(len(completion.tokens), 'token')} · "
-        f"{_count(len(completion.steps), 'canvas', 'canvases')} · {_count(sum(completion.steps), 'step')}{rate} · "
-        f"seed {completion.seed}"
-    )
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -1,6 +1,7 @@
 """From argv to an exit code: the one place where failures become a line, a hint and a status.
 
-0 done, 1 failed at run time, 2 usage or settings, 3 checkpoint, 130 interrupted; a closed pipe is 0.
+0 done, 1 failed at run time, 2 usage or settings, 3 checkpoint, 4 a batch with failed lines, 130 interrupted; a closed
+pipe is 0.
 """
 
 from __future__ import annotations
@@ -101,11 +102,14 @@ def _usage_error(error: Exception) -> UsageError | None:
     """
     if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
         return None
-    if type(error).__name__ == "NoArgsIsHelpError":
-        return UsageError("no command was given", hint='dgen generate --prompt "...", or dgen --help.')
-    message = " ".join(str(error.format_message()).split())
     context: Any = getattr(error, "ctx", None)
     command = context.command_path if context is not None else "dgen"
+    if type(error).__name__ == "NoArgsIsHelpError":
+        hint = (
+            'dgen generate --prompt "...", or dgen --help.' if command == "dgen" else f"See {command} --help."
+        )
+        return UsageError("no command was given", hint=hint)
+    message = " ".join(str(error.format_message()).split())
     hint = f"See {command} --help."
     option = getattr(error, "option_name", None)
     if option and type(error).__name__ == "NoSuchOption":

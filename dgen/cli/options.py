@@ -45,6 +45,40 @@ Denoiser = Annotated[str | None, _option("denoiser", group=_MODEL, metavar="auto
 Graphs = Annotated[bool | None, _option("graphs", "--graphs/--no-graphs", group=_MODEL)]
 MaxContext = Annotated[str | None, _option("max_context", group=_MODEL, metavar="INT")]
 
+_BATCH = "Many prompts"
+Input = Annotated[
+    str | None,
+    typer.Option(
+        "--input",
+        help="A file of prompts, one JSON object a line; - is stdin.",
+        metavar="FILE.jsonl",
+        rich_help_panel=_BATCH,
+    ),
+]
+BatchOutput = Annotated[
+    str | None,
+    typer.Option(
+        "--output",
+        help="Where a record a line goes; .gz compresses; - is stdout.",
+        metavar="FILE.jsonl",
+        rich_help_panel=_BATCH,
+    ),
+]
+Slots = Annotated[str | None, _option("slots", group=_BATCH, metavar="N|auto")]
+Ordered = Annotated[
+    bool,
+    typer.Option("--ordered", help="In the end, put records into the input's order.", rich_help_panel=_BATCH),
+]
+Overwrite = Annotated[
+    bool, typer.Option("--overwrite", help="Begin anew instead of resuming.", rich_help_panel=_BATCH)
+]
+ShardOf = Annotated[
+    str | None,
+    typer.Option(
+        "--shard", help="Run every n-th line, from the i-th on.", metavar="I/N", rich_help_panel=_BATCH
+    ),
+]
+
 Config = Annotated[
     str | None,
     typer.Option(

@@ -141,10 +141,14 @@ class Sink:
         if error.hint:
             self._say(f"{self._styled('Hint:', _DIM)} {_one_line(error.hint)}")
 
-    def close(self) -> None:
-        """Ends open lines and reports what the system only tells at the end (a full disk, a quota)."""
+    def end_lines(self) -> None:
+        """Ends the lines that an answer or a thought has left open, where a turn was given up."""
         self._end_answer()
         self._end_thought()
+
+    def close(self) -> None:
+        """Ends open lines and reports what the system only tells at the end (a full disk, a quota)."""
+        self.end_lines()
         if self._stdout is not None and not self._given_up:
             self._write("", closing=True)
 

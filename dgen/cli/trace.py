@@ -143,9 +143,13 @@ def html(
             raise UsageError(f"'{output}' is the trace itself", hint="Give --output another name.")
         try:
             where.write_text(page, encoding="utf-8", newline="\n")
+        except (IsADirectoryError, FileNotFoundError, NotADirectoryError) as error:
+            raise UsageError(
+                f"can't write '{output}': {error.strerror}", hint="Give a file in a folder that exists."
+            ) from None
         except OSError as error:
             raise OutputError(
-                f"can't write '{output}': {error.strerror}", hint="Check the folder and its permissions."
+                f"can't write '{output}': {error.strerror}", hint="Check free space and permissions."
             ) from None
         sink.note(f"{output}: {len(page.encode()) / 1e3:.0f} kB")
     sink.close()

@@ -23,7 +23,8 @@ from dgen.output.text import Piece
 
 if TYPE_CHECKING:
     from dgen.engine.events import Event
-    from dgen.generator import Generator, Job
+    from dgen.generator import Generator
+    from dgen.job import Job
     from dgen.output.live.canvas import LiveCanvas, Place
     from dgen.output.text import Vocabulary
     from dgen.output.trace import TraceWriter

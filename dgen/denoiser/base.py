@@ -7,13 +7,17 @@ reads the attributes below and otherwise can't tell which body it has.
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from typing import Protocol
 
 import torch
 
+Tell = Callable[[str], None]
+"""Takes a line about something that was made ready, or was not, and why."""
+
 
 class Denoiser(Protocol):
-    """Slots of KV and self-conditioning behind five verbs; ids and slots are int64 on `device`."""
+    """Slots of KV and self-conditioning behind eight verbs; ids and slots are int64 on `device`."""
 
     name: str
     device: torch.device
@@ -29,8 +33,17 @@ class Denoiser(Protocol):
     """Whether `denoise` and `condition` read nothing back, so that a CUDA graph may hold them. The slot `num_slots`
     is then a spare one without a prefix, which pads a batch."""
 
+    def prepare(self, tell: Tell | None = None) -> None:
+        """Compile and capture what the passes need, so that the first one is as fast as the others."""
+
     def prefill(self, slot: int, ids: torch.Tensor) -> None:
         """Causal pass over a prompt [n] that writes the slot's KV; the slot must be released or fresh."""
+
+    def extend(self, slot: int, ids: torch.Tensor) -> None:
+        """Causal pass over ids [n] behind what the slot holds: `prefill` is this on an empty slot."""
+
+    def copy(self, source: int, target: int) -> None:
+        """Give the slot `target`, released or fresh, the KV of `source`; what either reads next leaves the other be."""
 
     def denoise(self, slots: torch.Tensor, canvas: torch.Tensor) -> torch.Tensor:
         """One bidirectional pass over `canvas` [m, canvas_len] of `slots` [m] -> logits [m * canvas_len, vocab]."""

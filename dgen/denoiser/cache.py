@@ -32,6 +32,15 @@ class SlotCache:
             self.layers.append((keys, values))
         self.lengths = torch.zeros(num_slots + 1, dtype=torch.int64, device=device)
 
+    def copy(self, source: int, target: int) -> None:
+        """Give the slot `target` the prefix of `source`; waits for the device, to copy no more than there is."""
+        held = int(self.lengths[source])
+        for keys, values in self.layers:
+            # A ring that is not full yet, as a plain cache, begins at its first place.
+            keys[target, :, :held].copy_(keys[source, :, :held])
+            values[target, :, :held].copy_(values[source, :, :held])
+        self.lengths[target] = held
+
 
 def bytes_per_slot(layers: Sequence[LayerWeights], max_context: int) -> int:
     """Bytes of one slot's keys and values."""

@@ -12,6 +12,8 @@ from dgen.errors import SettingsError
 from dgen.jit import has_triton
 
 DENOISERS = ("auto", "reference", "fused")
+LEAST_CONTEXT = 8192
+"""Positions that a slot should have before another slot is worth its memory, where neither is asked for."""
 
 
 def build_denoiser(
@@ -19,20 +21,36 @@ def build_denoiser(
     *,
     denoiser: str = "auto",
     num_slots: int = 1,
+    fewer: bool = False,
     max_context: int | None = None,
     graphs: bool = True,
     free: int | None = None,
 ) -> Denoiser:
     """The denoiser of that name over `model`; arguments as in `FusedDenoiser`.
 
+    Args:
+        fewer: whether fewer slots will do where memory would leave them a short context or none.
+
     Raises:
         SettingsError: an unknown name, or `fused` where it can't run or its memory does not suffice.
     """
     if denoiser not in DENOISERS:
         raise SettingsError(f"unknown denoiser '{denoiser}'", hint=f"One of: {', '.join(DENOISERS)}.")
-    if denoiser == "fused" or (denoiser == "auto" and why_reference(model) is None):
-        return FusedDenoiser(model, num_slots=num_slots, max_context=max_context, graphs=graphs, free=free)
-    return ReferenceDenoiser(model, num_slots=num_slots, max_context=max_context)
+    if denoiser == "reference" or (denoiser == "auto" and why_reference(model) is not None):
+        return ReferenceDenoiser(model, num_slots=num_slots, max_context=max_context)
+    while fewer and num_slots > 1:
+        try:
+            return FusedDenoiser(
+                model,
+                num_slots=num_slots,
+                max_context=max_context,
+                least_context=LEAST_CONTEXT,
+                graphs=graphs,
+                free=free,
+            )
+        except SettingsError:
+            num_slots //= 2
+    return FusedDenoiser(model, num_slots=num_slots, max_context=max_context, graphs=graphs, free=free)
 
 
 def why_reference(model: Any) -> str | None:

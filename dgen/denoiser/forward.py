@@ -1,14 +1,11 @@
 """One pass of the layers, causal or bidirectional, over packed weights: our kernels between cuBLAS products.
 
 Every intermediate lies in a workspace that is allocated once, so that a pass allocates next to nothing and a CUDA
-graph can hold it. The shared MLP runs on a stream of its own beside the experts, whose products leave the card's
-matrix units idle while they wait for memory.
+graph can hold it. The shared MLP runs on a stream of its own beside the router and the experts.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
 from typing import Any
 
 import torch
@@ -16,12 +13,11 @@ from torch import Tensor
 
 from dgen.denoiser.cache import SlotCache
 from dgen.denoiser.kernels.attention import attend, write_cache
-from dgen.denoiser.kernels.dense import dense
 from dgen.denoiser.kernels.experts import Routing, down, gate_up, route
 from dgen.denoiser.kernels.norms import after_attention, after_experts, embed, gelu_product, rms_norm_slots
 from dgen.denoiser.kernels.rope import norm_and_rotate
 from dgen.denoiser.kernels.wide_attention import WideTiles, attend_wide
-from dgen.denoiser.tiles import FEW_ROWS, attention_tiles, expert_tiles, mlp_tiles
+from dgen.denoiser.tiles import attention_tiles, expert_tiles
 from dgen.denoiser.weights import LayerWeights, SignalWeights, StackWeights
 from dgen.denoiser.workspace import Workspace
 
@@ -124,7 +120,8 @@ class Forward:
                 out,
                 tiles=tiles,
                 weights=work.exponentials,
-                stats=work.stats,
+                tops=work.tops,
+                parts=work.parts,
                 **numbers,
             )
         else:
@@ -179,7 +176,7 @@ class Forward:
             outs=(for_mlp, for_experts, for_router),
             counts=work.counts,
         )
-        with self._beside():
+        with work.side.beside():
             mlp = self._mlp(for_mlp, layer.gate_up, layer.down)
         shares = work.of("shares", rows, layer.top_k)
         route(for_router, layer.router, layer.expert_gain, work.scores, shares, routing)
@@ -190,7 +187,7 @@ class Forward:
         gate_up(for_experts, layer.experts_gate_up, middle, routing, top_k=layer.top_k, tiles=first)
         expert_out = work.of("expert_out", rows * layer.top_k, width)
         down(middle, layer.experts_down, expert_out, routing, tiles=second)
-        self._join()
+        work.side.join()
         x = work.of("normed", rows, width)
         after_experts(
             mlp,
@@ -207,34 +204,13 @@ class Forward:
 
     def _mlp(self, x: Tensor, gate_up_weight: Tensor, down_weight: Tensor) -> Tensor:
         work, rows = self._workspace, x.shape[0]
+        middle = work.of("mlp_middle", rows, len(gate_up_weight))
+        _product(x, gate_up_weight, None, middle)
         product = work.of("mlp_product", rows, down_weight.shape[1])
+        gelu_product(middle, product)
         out = work.of("mlp_out", rows, len(down_weight))
-        if rows <= FEW_ROWS:
-            first, second = mlp_tiles(x.dtype)
-            dense(x, gate_up_weight, product, tiles=first, gated=True)
-            dense(product, down_weight, out, tiles=second)
-        else:
-            middle = work.of("mlp_middle", rows, len(gate_up_weight))
-            _product(x, gate_up_weight, None, middle)
-            gelu_product(middle, product)
-            _product(product, down_weight, None, out)
+        _product(product, down_weight, None, out)
         return out
-
-    @contextmanager
-    def _beside(self) -> Iterator[None]:
-        """What is launched inside runs beside what follows, until `_join`."""
-        side = self._workspace.side
-        if side is None:
-            yield
-            return
-        side.wait_stream(torch.cuda.current_stream(side.device))
-        with torch.cuda.stream(side):
-            yield
-
-    def _join(self) -> None:
-        side = self._workspace.side
-        if side is not None:
-            torch.cuda.current_stream(side.device).wait_stream(side)
 
 
 def _product(x: Tensor, weight: Tensor, bias: Tensor | None, out: Tensor) -> None:

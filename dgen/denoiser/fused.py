@@ -6,19 +6,21 @@ back, so that steps can be captured as CUDA graphs by whoever runs them; commits
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable
 from typing import Any
 
 import torch
 from torch import Tensor
 
+from dgen.denoiser.base import Tell
 from dgen.denoiser.cache import SlotCache, bytes_per_slot
 from dgen.denoiser.capture import Replay, capture
 from dgen.denoiser.forward import Forward
 from dgen.denoiser.weights import signal_weights, stack_weights, unsupported
 from dgen.denoiser.workspace import Workspace, workspace_bytes
 from dgen.errors import SettingsError
-from dgen.jit import require_triton
+from dgen.jit import compiling_only, has_triton, is_interpreted
 
 PREFILL_CHUNK = 4096
 """Prompt tokens of a causal pass: enough to keep every expert's weights busy, few enough for the buffers."""
@@ -33,6 +35,7 @@ class FusedDenoiser:
         model: transformers' model in eval mode; matrices with a common input become views of one (see `weights`).
         num_slots: how many requests may hold KV at once.
         max_context: positions of a slot; None for as many as the model has and the memory holds.
+        least_context: what None must come to at least; by default two canvases.
         free: bytes that may be allocated; None asks the device.
         graphs: whether commits are captured as CUDA graphs.
 
@@ -49,6 +52,7 @@ class FusedDenoiser:
         *,
         num_slots: int = 1,
         max_context: int | None = None,
+        least_context: int | None = None,
         free: int | None = None,
         graphs: bool = True,
     ) -> None:
@@ -59,7 +63,7 @@ class FusedDenoiser:
                 hint="Use --denoiser reference (or auto).",
             )
         self.device = model.device
-        require_triton(self.device)
+        _require_device(self.device)
         text = model.config.get_text_config()
         self.vocab_size = text.vocab_size
         self.canvas_len = model.config.canvas_length
@@ -71,7 +75,9 @@ class FusedDenoiser:
         self._encoder_weights = stack_weights(model.model.encoder.language_model)
         self._signal_weights = signal_weights(decoder.self_conditioning)
         self._head = model.lm_head.weight.data
-        self.max_context = self._fit(text.max_position_embeddings, max_context, free)
+        self.max_context = self._fit(
+            text.max_position_embeddings, max_context, least_context or 2 * self.canvas_len, free
+        )
         layers, rows = self._weights.layers, self._max_rows()
         workspace = Workspace(
             layers, self._signal_weights, max_rows=rows, max_context=self.max_context, device=self.device
@@ -86,56 +92,83 @@ class FusedDenoiser:
         )
         self._graphs = graphs and self.device.type == "cuda"
         self._commits: dict[int, Replay] = {}
+        self._why_eager = ""
 
     def _max_rows(self) -> int:
         return max(PREFILL_CHUNK, self.num_slots * self.canvas_len)
 
-    def _fit(self, most: int, wanted: int | None, free: int | None) -> int:
+    def _fit(self, most: int, wanted: int | None, least: int, free: int | None) -> int:
         """The context that the memory holds, at most `most`; errors as in the class."""
         if free is None and self.device.type != "cuda":
             return min(most, wanted or most)
         if free is None:
+            torch.cuda.empty_cache()  # what joining the weights left behind can be had again
             free = torch.cuda.mem_get_info(self.device)[0]
         positions = min(most, wanted) if wanted is not None else most
-        fixed = self._fixed_bytes(positions)
-        fits = self._longest(positions, free - fixed)
-        if fits >= positions or (wanted is None and fits >= 2 * self.canvas_len):
-            return min(fits, positions)
-        need = fixed + self.num_slots * bytes_per_slot(self._weights.layers, positions)
+        fits = self._longest(positions, free)
+        if fits >= positions or (wanted is None and fits >= least):
+            return fits
         hint = f"--max-context {fits} fits." if fits >= 2 * self.canvas_len else "Free some memory."
         slots = "slot" if self.num_slots == 1 else "slots"
         raise SettingsError(
-            f"a context of {positions} positions in {self.num_slots} {slots} needs {need / 1e9:.1f} GB beside the "
-            f"weights, and {free / 1e9:.1f} GB are free",
+            f"a context of {positions} positions in {self.num_slots} {slots} needs "
+            f"{self._need(positions) / 1e9:.1f} GB beside the weights, and {free / 1e9:.1f} GB are free",
             hint=hint if self.num_slots == 1 else f"{hint} Or take fewer --slots.",
         )
 
-    def _fixed_bytes(self, positions: int) -> int:
-        """What is needed beside the KV: buffers, logits, the softmax, self-conditioning."""
-        item, rows = self._head.itemsize, self.num_slots * self.canvas_len
-        work = workspace_bytes(
-            self._weights.layers, self._signal_weights, max_rows=self._max_rows(), max_context=positions
-        )
-        return work + rows * item * (2 * self.vocab_size + self._head.shape[1]) + _RESERVE
+    def _need(self, positions: int) -> int:
+        """Bytes of a context of that many positions: KV, buffers, logits, the softmax, self-conditioning."""
+        layers, rows = self._weights.layers, self.num_slots * self.canvas_len
+        per_row = self._head.itemsize * (2 * self.vocab_size + self._head.shape[1])
+        work = workspace_bytes(layers, self._signal_weights, max_rows=self._max_rows(), max_context=positions)
+        return self.num_slots * bytes_per_slot(layers, positions) + work + rows * per_row + _RESERVE
 
-    def _longest(self, positions: int, room: int) -> int:
-        """The largest context up to `positions` whose KV takes at most `room` bytes."""
+    def _longest(self, positions: int, free: int) -> int:
+        """The largest context up to `positions` that `free` bytes hold."""
         low, high = 0, positions
         while low < high:
             middle = (low + high + 1) // 2
-            if self.num_slots * bytes_per_slot(self._weights.layers, middle) <= room:
+            if self._need(middle) <= free:
                 low = middle
             else:
                 high = middle - 1
         return low
 
+    def prepare(self, tell: Tell | None = None) -> None:
+        """See `Denoiser.prepare`: the kernels of causal passes, and one canvas' commit as a graph."""
+        if self.device.type != "cuda":
+            return
+        started = time.perf_counter()
+        spare = torch.tensor([self.num_slots], device=self.device)
+        with torch.inference_mode(), compiling_only():
+            for n in (self.canvas_len, PREFILL_CHUNK // 4, PREFILL_CHUNK):
+                self._encoder.encode(spare, torch.zeros(1, n, dtype=torch.int64, device=self.device))
+        if tell is not None:
+            tell(f"prefill: compiled in {time.perf_counter() - started:.1f} s")
+        if self._graphs:
+            started = time.perf_counter()
+            captured = self._commit_graph(1) is not None
+            if tell is not None:
+                took = f"captured in {time.perf_counter() - started:.1f} s"
+                tell(f"commits of 1: {took if captured else self._why_eager}")
+
     @torch.inference_mode()
     def prefill(self, slot: int, ids: Tensor) -> None:
         """See `Denoiser.prefill`; ids [n], n >= 1."""
         self.release(slot)
+        self.extend(slot, ids)
+
+    @torch.inference_mode()
+    def extend(self, slot: int, ids: Tensor) -> None:
+        """See `Denoiser.extend`; ids [n], n >= 1."""
         slots = torch.tensor([slot], device=self.device)
         for chunk in ids.split(PREFILL_CHUNK):
             self._encoder.encode(slots, chunk[None])
+
+    @torch.inference_mode()
+    def copy(self, source: int, target: int) -> None:
+        """See `Denoiser.copy`."""
+        self._cache.copy(source, target)
 
     @torch.inference_mode()
     def denoise(self, slots: Tensor, canvas: Tensor) -> Tensor:
@@ -162,29 +195,31 @@ class FusedDenoiser:
         while done < len(slots):
             size = 1 << (len(slots) - done).bit_length() - 1
             part = slice(done, done + size)
-            if self._graphs:
-                self._commit_graph(size).replay(slots[part], ids[part])
-            else:
+            graph = self._commit_graph(size)
+            if graph is None:
                 self._commit(slots[part], ids[part])
+            else:
+                graph.replay(slots[part], ids[part])
             done += size
 
     def _commit(self, slots: Tensor, ids: Tensor) -> None:
         self._encoder.encode(slots, ids)
         self._soft.index_fill_(0, slots, 0.0)
 
-    def _commit_graph(self, size: int) -> Replay:
-        if size not in self._commits:
-            spare = torch.full((size,), self.num_slots, dtype=torch.int64, device=self.device)
-            ids = torch.zeros(size, self.canvas_len, dtype=torch.int64, device=self.device)
+    def _commit_graph(self, size: int) -> Replay | None:
+        """The captured commit of that many canvases; None where commits run eagerly."""
+        if not self._graphs or size in self._commits:
+            return self._commits.get(size)
+        spare = torch.full((size,), self.num_slots, dtype=torch.int64, device=self.device)
+        ids = torch.zeros(size, self.canvas_len, dtype=torch.int64, device=self.device)
+        try:
             self._commits[size] = capture(self._commit, spare, ids)
-        return self._commits[size]
-
-    def prepare(self, sizes: Callable[[str], None] | None = None) -> None:
-        """Capture the commit of one canvas, the one that every longer answer needs."""
-        if self._graphs:
-            self._commit_graph(1)
-            if sizes is not None:
-                sizes("commits of 1: captured")
+        except torch.OutOfMemoryError:
+            raise
+        except RuntimeError as error:
+            self._graphs = False
+            self._why_eager = f"eager, capture failed: {str(error).splitlines()[0]}"
+        return self._commits.get(size)
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:
@@ -205,3 +240,16 @@ class FusedDenoiser:
             "head": lambda: torch.mm(x, self._head.t(), out=self._logits[:rows]),
             "condition": lambda: self.condition(spare, probs, temps, probs, pinned),
         }
+
+
+def _require_device(device: torch.device) -> None:
+    if not has_triton():
+        raise SettingsError(
+            "the fused denoiser needs the package triton, which is not installed",
+            hint="pip install triton, or use --denoiser reference (or auto).",
+        )
+    if device.type != "cuda" and not is_interpreted():
+        raise SettingsError(
+            f"the fused denoiser needs a CUDA device, and the model is on {device}",
+            hint="Use --denoiser reference (or auto).",
+        )

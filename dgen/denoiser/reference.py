@@ -8,10 +8,13 @@ pre-hook on the self-conditioning module: it hands in the stored soft embedding 
 
 from __future__ import annotations
 
+import copy
 import inspect
 from typing import Any
 
 import torch
+
+from dgen.denoiser.base import Tell
 
 PREFILL_CHUNK = 4096
 """Prompt tokens per causal pass: bounds the attention scores of a long prompt."""
@@ -56,15 +59,31 @@ class ReferenceDenoiser:
         inputs_embeds, _ = args
         return inputs_embeds, self._incoming
 
+    def prepare(self, tell: Tell | None = None) -> None:
+        """See `Denoiser.prepare`; there is nothing to make ready."""
+
     @torch.inference_mode()
     def prefill(self, slot: int, ids: torch.Tensor) -> None:
         """See `Denoiser.prefill`; ids [n], n >= 1."""
+        self.release(slot)
+        self.extend(slot, ids)
+
+    @torch.inference_mode()
+    def extend(self, slot: int, ids: torch.Tensor) -> None:
+        """See `Denoiser.extend`; ids [n], n >= 1."""
         from transformers import DynamicCache
 
-        self._caches[slot] = DynamicCache(config=self._text_config)
-        self._lengths[slot] = 0
+        if self._caches[slot] is None:
+            self._caches[slot] = DynamicCache(config=self._text_config)
         for chunk in ids.split(PREFILL_CHUNK):
             self._encode(slot, chunk)
+
+    def copy(self, source: int, target: int) -> None:
+        """See `Denoiser.copy`; costs no memory until either slot goes on."""
+        cache = copy.copy(self._caches[source])
+        # A dynamic layer replaces its tensors and never writes into them, so both slots may look at the same ones.
+        cache.layers = [copy.copy(layer) for layer in cache.layers]
+        self._caches[target], self._lengths[target] = cache, self._lengths[source]
 
     @torch.inference_mode()
     def commit(self, slots: torch.Tensor, ids: torch.Tensor) -> None:

@@ -5,13 +5,13 @@ from __future__ import annotations
 import torch
 
 from dgen.denoiser.kernels.attention import Tiles
-from dgen.denoiser.kernels.dense import DenseTiles
 from dgen.denoiser.kernels.experts import ExpertTiles
 from dgen.denoiser.kernels.wide_attention import WideTiles
 from dgen.denoiser.weights import LayerWeights
 
 SPLIT_ROWS = 512
 """Most rows of a pass whose attention is split over keys: more of them fill a card without."""
+MOST_SPLITS = 4
 _PROGRAMS = 132
 """Programs that a large card runs at once; fewer than that leave it idle, so that keys are split."""
 
@@ -35,9 +35,16 @@ def attention_tiles(layer: LayerWeights, *, rows: int, n: int) -> Tiles | WideTi
 def wide_tiles(*, group: int, kv_heads: int, passes: int, n: int) -> WideTiles:
     """For heads that are too wide to be attended to in one product."""
     row_tiles = -(-n * group // 128) * kv_heads * passes
-    shares = max(1, min(16, 4 * _PROGRAMS // row_tiles))
+    splits = min(MOST_SPLITS, 1 << max(0, (_PROGRAMS // row_tiles).bit_length() - 1))
     return WideTiles(
-        rows=128, keys=128, depth=64, value_keys=64, columns=256, warps=8, stages=3, shares=shares
+        rows=128,
+        keys=128,
+        depth=64,
+        stages=3,
+        columns=256,
+        value_stages=2,
+        warps=8,
+        splits=splits if passes * n <= SPLIT_ROWS else 1,
     )
 
 
@@ -47,30 +54,16 @@ def expert_tiles(
     """For the two products of the experts, from the mean number of tokens that one has."""
     mean = tokens * top_k / experts
     if dtype == torch.float32:
-        small = ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1)
+        small = ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1, few=16)
         return small, small
-    if mean <= 24:
+    if mean <= 40:
         return (
-            ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1),
-            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=4, shares=1),
+            ExpertTiles(tokens=32, columns=64, depth=128, warps=4, stages=4, shares=1, few=16),
+            ExpertTiles(tokens=32, columns=256, depth=64, warps=8, stages=5, shares=1, few=16),
         )
-    shares = max(1, round(1.5 * mean / 128 + 0.4))
-    first = ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=3, shares=shares)
-    if mean < 192:
-        shares = max(1, round(1.5 * mean / 64 + 0.4))
-        return first, ExpertTiles(tokens=64, columns=256, depth=64, warps=8, stages=3, shares=shares)
-    return first, ExpertTiles(tokens=128, columns=256, depth=64, warps=8, stages=3, shares=shares)
-
-
-FEW_ROWS = 512
-"""Rows up to which the shared MLP finds room beside the experts, whose products wait for memory."""
-
-
-def mlp_tiles(dtype: torch.dtype) -> tuple[DenseTiles, DenseTiles]:
-    """For the shared MLP of few rows: little shared memory, so that a program fits beside one of the experts'."""
-    if dtype == torch.float32:
-        return (DenseTiles(rows=16, columns=32, depth=32, warps=4, stages=2),) * 2
-    return (
-        DenseTiles(rows=64, columns=64, depth=64, warps=4, stages=2),
-        DenseTiles(rows=64, columns=64, depth=64, warps=4, stages=3),
-    )
+    size = 64 if mean <= 96 else 128
+    shares = max(1, round(1.3 * mean / size + 0.4))
+    second = ExpertTiles(tokens=size, columns=256, depth=64, warps=8, stages=4, shares=shares, few=32)
+    if size == 64:
+        return ExpertTiles(tokens=64, columns=64, depth=64, warps=4, stages=4, shares=shares, few=16), second
+    return ExpertTiles(tokens=128, columns=128, depth=64, warps=8, stages=4, shares=shares, few=32), second

@@ -15,6 +15,8 @@ from torch import Tensor, nn
 
 from dgen.denoiser.kernels.attention import NO_WINDOW
 
+_SHARED_MEMORY = 227 * 1024
+"""Bytes of shared memory that a program of the bf16 kernels may take: what Hopper and later cards have."""
 _STATIC_ROPES = ("default", "linear", "llama3", "proportional", "yarn")
 
 
@@ -97,12 +99,22 @@ def unsupported(model: Any) -> str | None:
         rope = model.model.decoder.rotary_emb.rope_type[kind]
         if rope not in _STATIC_ROPES:
             return f"its rotary positions are of the type {rope}"
+    if model.device.type == "cuda" and model.dtype == torch.bfloat16:
+        properties = torch.cuda.get_device_properties(model.device)
+        has = getattr(properties, "shared_memory_per_block_optin", _SHARED_MEMORY)
+        if has < _SHARED_MEMORY:
+            return f"a program has {has // 1024} KB of shared memory on this card, and needs up to 227"
     for layer in model.model.decoder.layers:
-        linear = type(layer.self_attn.q_proj)
-        if linear is not nn.Linear or layer.experts.gate_up_proj.dtype != model.dtype:
-            return f"its weights are quantized ({linear.__name__})"
+        for module in layer.modules():
+            if isinstance(module, nn.Linear) and type(module) is not nn.Linear:
+                return f"its weights are quantized ({type(module).__name__})"
+        if any(weight.dtype != model.dtype for weight in layer.parameters()):
+            return "its weights are of several dtypes"
         if layer.self_attn.head_dim % 2:
             return f"its heads have the odd size {layer.self_attn.head_dim}"
+        kind, rotary = layer.self_attn.layer_type, model.model.decoder.rotary_emb
+        if 2 * len(getattr(rotary, f"{kind}_inv_freq")) != layer.self_attn.head_dim:
+            return "its rotary positions turn only a part of a head"
     return None
 
 

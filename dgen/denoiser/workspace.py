@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from dgen.denoiser.kernels.experts import router_parts
 from dgen.denoiser.kernels.wide_attention import WideTiles, wide_span
-from dgen.denoiser.tiles import SPLIT_ROWS, attention_tiles
+from dgen.denoiser.streams import SideStream
+from dgen.denoiser.tiles import MOST_SPLITS, SPLIT_ROWS, attention_tiles
 from dgen.denoiser.weights import LayerWeights, SignalWeights
 
 
@@ -20,8 +20,8 @@ class Workspace:
     Attributes:
         counts, assignments, scores: the router's, see `kernels.experts.route`.
         parts: fp32, the parts of split attention.
-        exponentials, stats: the buffers of wide attention, see `kernels.wide_attention`.
-        side: a second stream on CUDA, else None.
+        exponentials, tops: the buffers of wide attention, see `kernels.wide_attention`.
+        side: the stream of what runs beside the experts.
     """
 
     def __init__(
@@ -45,10 +45,10 @@ class Workspace:
         self.assignments = torch.zeros(experts, max_rows, dtype=torch.int32, device=device)
         self.scores = torch.empty(_router_entries(layers, max_rows), dtype=torch.float32, device=device)
         self.parts = torch.empty(_parts_entries(layers, max_rows), dtype=torch.float32, device=device)
-        wide, stats = _wide_entries(layers, max_rows, max_context)
+        wide, tops = _wide_entries(layers, max_rows, max_context)
         self.exponentials = torch.empty(wide, dtype=dtype, device=device)
-        self.stats = torch.empty(stats, dtype=torch.float32, device=device)
-        self.side: Any = torch.cuda.Stream(device) if device.type == "cuda" else None
+        self.tops = torch.empty(tops, dtype=torch.float32, device=device)
+        self.side = SideStream(device)
 
     def of(self, name: str, rows: int, width: int) -> Tensor:
         """The buffer `name` as [rows, width]."""
@@ -61,8 +61,8 @@ def workspace_bytes(
     """Bytes that a Workspace allocates."""
     item = layers[0].qkv.itemsize
     per_row = sum(width * (4 if name in _FP32 else item) for name, width in _widths(layers, signal).items())
-    wide, stats = _wide_entries(layers, max_rows, max_context)
-    fp32 = max_rows * len(layers[0].router) + _parts_entries(layers, max_rows) + stats
+    wide, tops = _wide_entries(layers, max_rows, max_context)
+    fp32 = max_rows * len(layers[0].router) + _parts_entries(layers, max_rows) + tops
     fp32 += _router_entries(layers, max_rows)
     return max_rows * per_row + 4 * fp32 + wide * item
 
@@ -100,17 +100,20 @@ def _router_entries(layers: Sequence[LayerWeights], max_rows: int) -> int:
 
 
 def _parts_entries(layers: Sequence[LayerWeights], max_rows: int) -> int:
-    return min(max_rows, SPLIT_ROWS) * max(2 * layer.q_heads * (layer.head_dim + 2) for layer in layers)
+    split = min(max_rows, SPLIT_ROWS) * MOST_SPLITS
+    return max(
+        max(split * layer.q_heads * (layer.head_dim + 2), max_rows * layer.q_heads * 2) for layer in layers
+    )
 
 
 def _wide_entries(layers: Sequence[LayerWeights], max_rows: int, max_context: int) -> tuple[int, int]:
-    """Exponentials and their statistics: for every row at once, up to a limit that still holds one tile of rows."""
-    most = stats = 0
+    """Exponentials and their maxima: for every row at once, up to a limit that still holds one tile of rows."""
+    most = tops = 0
     for layer in layers:
         tiles = attention_tiles(layer, rows=max_rows, n=max_rows)
         if isinstance(tiles, WideTiles):
             span = wide_span(min(max_context, layer.window), max_rows, tiles)
             whole = (max_rows * layer.q_heads + layer.kv_heads * tiles.rows) * span
             entries = min(whole, max(_MOST_WIDE, span * tiles.rows))
-            most, stats = max(most, entries), max(stats, 2 * entries // tiles.keys)
-    return most, stats
+            most, tops = max(most, entries), max(tops, entries // tiles.keys)
+    return most, tops

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import torch
 
+from dgen.denoiser.streams import SideStream
 from dgen.engine.request import Request
 from dgen.sampler import SamplerKernels
 from dgen.sampler.noise import Purpose
@@ -32,6 +33,7 @@ class CanvasState:
         self.canvas_len = canvas_len
         self.vocab_size = vocab_size
         self.device = device
+        self.side = SideStream(device)
         num_rows = num_slots + 1
 
         def per_slot(dtype: torch.dtype) -> torch.Tensor:
@@ -78,6 +80,11 @@ class CanvasState:
             older = self.history.new_zeros(self.history.shape[0], missing, self.canvas_len)
             self.history = torch.cat([self.history, older], dim=1)
         self.begin_canvas(slot, request, 0)
+
+    def clear_spare(self) -> None:
+        """Give the spare row token ids and no history."""
+        for tensor in (self.ids, self.argmax, self.history, self.seen, self.step):
+            tensor[-1] = 0
 
     def begin_canvas(self, slot: int, request: Request, canvas: int) -> None:
         """Random ids of the whole vocabulary, the request's seed canvas and pins laid over them."""

@@ -11,7 +11,7 @@ from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import torch
 
-from dgen.denoiser.base import Denoiser
+from dgen.denoiser.base import Denoiser, Tell
 from dgen.engine.canvas import CanvasState
 from dgen.engine.events import (
     Committed,
@@ -27,10 +27,11 @@ from dgen.engine.events import (
 )
 from dgen.engine.job import Job, cut, out_of_memory, sort_out
 from dgen.engine.limits import check_request
+from dgen.engine.prompts import HeldPrefix, Prompts
 from dgen.engine.request import Request
 from dgen.engine.stash import Converging, RowLogprobs, stash_logprobs
 from dgen.engine.step import StepResult, read_back
-from dgen.engine.steps import Steps, Tell
+from dgen.engine.steps import Steps
 from dgen.errors import DgenError, MemoryLimitError, UsageError
 from dgen.sampler import SamplerKernels
 
@@ -50,6 +51,7 @@ class Engine:
     def __init__(self, denoiser: Denoiser, kernels: SamplerKernels, *, graphs: bool = True) -> None:
         self.denoiser = denoiser
         self.max_running = denoiser.num_slots
+        self._prompts = Prompts(denoiser)
         self._kernels = kernels
         self._state = CanvasState(
             denoiser.num_slots, denoiser.canvas_len, denoiser.vocab_size, denoiser.device, kernels
@@ -66,7 +68,13 @@ class Engine:
         Args:
             tell: called with a line about each thing that was captured or could not be, and why.
         """
-        self._steps.prepare(tell)
+        self._steps.prepare(tell, most=self._prompts.num_slots)
+
+    def hold_prefix(self) -> None:
+        """Give up the denoiser's last slot to the KV of a prompt's beginning (see `Request.hold`); needs two slots."""
+        assert not self._active, "hold_prefix while requests run"
+        self._prompts = HeldPrefix(self.denoiser)
+        self.max_running = self._prompts.num_slots
 
     def check(self, request: Request) -> None:
         """Refuse a request that can't be run, before any work; errors as in `check_request`."""
@@ -103,7 +111,7 @@ class Engine:
         self._active = True
         self._stops.clear()
         waiting = iter(enumerate(requests))
-        free = list(range(self.denoiser.num_slots))[::-1]
+        free = list(range(self._prompts.num_slots))[::-1]
         running: dict[int, Job] = {}
         try:
             while True:
@@ -133,37 +141,35 @@ class Engine:
     def _admit(self, job: Job, running: dict[int, Job], free: list[int]) -> Iterator[Event]:
         try:
             self.check(job.request)
-            self.denoiser.prefill(
-                job.slot, torch.tensor(job.request.prompt_ids, dtype=torch.int64, device=self.denoiser.device)
-            )
+            reused = self._prompts.read(job.slot, job.request)
+            self._state.admit(job.slot, job.request)
         except DgenError as error:
             yield self._finish(job, "error", running, free, error)
             return
         except torch.OutOfMemoryError as full:
             yield self._finish(job, "error", running, free, out_of_memory(full, "reading the prompt"))
             return
-        self._state.admit(job.slot, job.request)
-        yield Prefilled(job.index, job.slot, len(job.request.prompt_ids))
+        yield Prefilled(job.index, job.slot, len(job.request.prompt_ids), reused)
 
     def _launch(self, jobs: list[Job]) -> tuple[list[Job], StepResult]:
         filtered = any(job.request.top_k > 0 or job.request.top_p < 1 for job in jobs)
         return jobs, self._steps.run([job.slot for job in jobs], filtered=filtered)
 
     def _step(self, running: dict[int, Job], free: list[int]) -> Iterator[Event]:
-        # Kept for the handler: a launch may fail before it has an outcome.
-        jobs = list(running.values())
         try:
             launched, self._launched = self._launched, None
-            jobs, result = launched or self._launch(jobs)
+            jobs, result = launched or self._launch(list(running.values()))
             seen = read_back(result)
             going_on, converging, failed = sort_out(jobs, seen)
             if self._steps.ahead and len(going_on) == len(jobs):
                 # Nothing of this result is needed any more: the card goes on while the consumer looks at the step.
-                self._launched = self._launch(jobs)
+                self._launched = self._launch(list(running.values()))
             cuts = {row: cut(jobs[row], seen[row].argmax) for row in converging}
             logprobs = self._logprobs(result, jobs, cuts)
         except torch.OutOfMemoryError as full:
-            for job in jobs:
+            # All of them: a launch ahead may have moved on the row of one that was not in this step.
+            self._launched = None
+            for job in list(running.values()):
                 yield self._finish(job, "error", running, free, out_of_memory(full, "a denoising step"))
             return
         to_commit: list[Job] = []
@@ -240,16 +246,16 @@ class Engine:
             to_commit.append(job)
 
     def _commit(self, jobs: Sequence[Job], running: dict[int, Job], free: list[int]) -> Iterator[Event]:
-        slots = torch.tensor([job.slot for job in jobs], device=self.denoiser.device)
         try:
+            slots = torch.tensor([job.slot for job in jobs], device=self.denoiser.device)
             self.denoiser.commit(slots, self._state.argmax[slots])
+            for job in jobs:
+                job.canvas += 1
+                self._state.begin_canvas(job.slot, job.request, job.canvas)
         except torch.OutOfMemoryError as full:
             for job in jobs:
                 yield self._finish(job, "error", running, free, out_of_memory(full, "committing a canvas"))
             return
-        for job in jobs:
-            job.canvas += 1
-            self._state.begin_canvas(job.slot, job.request, job.canvas)
         for job in jobs:
             yield Committed(job.index, job.canvas - 1)
 

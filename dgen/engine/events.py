@@ -36,11 +36,12 @@ class Emitted:
 
 @dataclass(frozen=True, slots=True)
 class Prefilled:
-    """The prompt's KV is written."""
+    """The prompt's KV is written; that of its first `reused` tokens was held from an earlier request."""
 
     index: int
     slot: int
     prompt_tokens: int
+    reused: int = 0
 
 
 @dataclass(frozen=True, slots=True)

@@ -27,12 +27,18 @@ def check_request(request: Request, *, canvas_len: int, vocab_size: int, max_con
     if need > max_context:
         room = (max_context - prompt) // canvas_len * canvas_len
         raise ContextError(
-            f"{prompt} prompt tokens and {canvases} canvases of {canvas_len} make {need} positions; "
-            f"the model has {max_context}",
-            hint=f"Set --max-tokens to at most {room}." if room > 0 else "Shorten the prompt.",
+            f"{prompt} prompt tokens and {canvases} {'canvas' if canvases == 1 else 'canvases'} of {canvas_len} make "
+            f"{need} positions; the model has {max_context}, or --max-context leaves no more",
+            hint=f"Set --max-tokens to at most {room}."
+            if room > 0
+            else "Shorten the prompt, or raise --max-context where it was given.",
         )
     if not prompt:
         raise SettingsError("the prompt has no tokens", hint="Give at least one token.")
+    if not 0 <= request.hold <= prompt:
+        raise SettingsError(
+            f"hold must lie in [0, {prompt}], not {request.hold}", hint="It counts ids of the prompt."
+        )
     for name in ("prompt_ids", "logprob_ids", "seed_canvas"):
         _check_ids(name, getattr(request, name), vocab_size)
     _check_ids("pins", request.pins.values(), vocab_size)

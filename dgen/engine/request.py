@@ -29,6 +29,8 @@ class Request:
         logprobs_of: "tempered" (the schedule's temperature, filters included) or "raw" (T = 1, no filter).
         seed_canvas: initial ids of the answer, from its first position on; positions beyond it start random.
         pins: answer position -> token id, held through every step and emitted as given.
+        hold: how many leading prompt ids a request to come is likely to begin with; an engine that has a place
+            for it keeps their KV. Changes no token.
     """
 
     prompt_ids: tuple[int, ...]
@@ -48,3 +50,4 @@ class Request:
     logprobs_of: LogprobsOf = "tempered"
     seed_canvas: tuple[int, ...] = ()
     pins: Mapping[int, int] = field(default_factory=dict)
+    hold: int = 0

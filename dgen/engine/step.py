@@ -87,8 +87,11 @@ def denoising_step(
     )
     shape = (len(rows), state.canvas_len)
     argmax, draw, entropy = argmax.view(shape), draw.view(shape), entropy.view(shape)
-    denoiser.condition(rows, logits, temps, probs, state.pinned[rows])
+    pinned = state.pinned[rows]
+    with state.side.beside():  # one long product; the update is many short calls
+        denoiser.condition(rows, logits, temps, probs, pinned)
     accepted, mean_entropy, confident = _update(state, rows, argmax, draw, entropy)
+    state.side.join()
     argmax = state.argmax[rows]
     per_slot = torch.stack([mean_entropy, temps, confident], dim=1)
     return StepResult(

@@ -8,19 +8,18 @@ slots' numbers; a batch smaller than its bucket is padded with the spare slot. W
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from dgen.denoiser.base import Denoiser
+from dgen.denoiser.base import Denoiser, Tell
 from dgen.denoiser.capture import Replay, capture
 from dgen.engine.canvas import CanvasState
 from dgen.engine.step import StepResult, denoising_step
+from dgen.jit import compiling_only
 from dgen.sampler import SamplerKernels
-
-Tell = Callable[[str], None]
 
 
 @dataclass(slots=True)
@@ -59,23 +58,29 @@ class Steps:
         rows = torch.tensor(slots, device=self._state.device)
         return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=filtered)
 
-    def prepare(self, tell: Tell | None = None) -> None:
-        """Capture every bucket, the largest first, so that the smaller ones find their memory in its pool."""
+    def prepare(self, tell: Tell | None = None, *, most: int | None = None) -> None:
+        """Compile what passes and steps need, and capture every bucket, or those of up to `most` slots."""
+        self._denoiser.prepare(tell)
         if not self._graphs:
             return
-        for size in sorted(
-            {bucket(m, self._denoiser.num_slots) for m in range(1, self._denoiser.num_slots + 1)}
-        )[::-1]:
+        num_slots = self._denoiser.num_slots
+        sizes = sorted({bucket(m, num_slots) for m in range(1, (most or num_slots) + 1)}, reverse=True)
+        started = time.perf_counter()
+        with torch.inference_mode(), compiling_only():
+            for size in sizes:
+                denoising_step(self._state, self._denoiser, self._kernels, self._spare(size), filtered=False)
+        self._state.clear_spare()  # no kernel ran: what is in it are no token ids
+        _say(tell, f"steps: compiled in {time.perf_counter() - started:.1f} s")
+        for size in sizes:
             started = time.perf_counter()
-            captured = self._graph(size)
-            if tell is not None:
-                took = f"{time.perf_counter() - started:.1f} s"
-                refused = self._refused.get(size, "")
-                tell(
-                    f"steps of {size}: captured in {took}"
-                    if captured
-                    else f"steps of {size}: eager, {refused}"
-                )
+            if self._graph(size) is None:
+                _say(tell, f"steps of {size}: eager, {self._refused[size]}")
+            else:
+                _say(tell, f"steps of {size}: captured in {time.perf_counter() - started:.1f} s")
+
+    def _spare(self, size: int) -> torch.Tensor:
+        """Slots of a batch that is nothing but padding."""
+        return torch.full((size,), self._denoiser.num_slots, dtype=torch.int64, device=self._state.device)
 
     def _graph(self, size: int) -> _Captured | None:
         depth = self._state.history.shape[1]
@@ -95,15 +100,18 @@ class Steps:
         return self._captured[size]
 
     def _capture(self, size: int, depth: int) -> _Captured:
-        rows = torch.full((size,), self._denoiser.num_slots, dtype=torch.int64, device=self._state.device)
-
         def step(rows: torch.Tensor) -> StepResult:
             return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=False)
 
         self._pool = self._pool or torch.cuda.graph_pool_handle()
-        return _Captured(capture(step, rows, pool=self._pool), depth)
+        return _Captured(capture(step, self._spare(size), pool=self._pool), depth)
 
 
 def bucket(m: int, num_slots: int) -> int:
     """The batch size that m slots are padded to: the next power of two, or all slots."""
     return min(1 << (m - 1).bit_length(), num_slots)
+
+
+def _say(tell: Tell | None, line: str) -> None:
+    if tell is not None:
+        tell(line)

@@ -1,4 +1,4 @@
-"""The JSON Schema (draft 2020-12) of every line that `--format json` and `--format jsonl` write.
+"""The JSON Schema (draft 2020-12) of every line that dgen writes: single prompts, batches, OpenAI's envelope.
 
 Knows the fields of records.py and nothing that makes them. Each object is closed, except `settings` and
 `timing`, whose names are open and whose values are not.
@@ -6,39 +6,50 @@ Knows the fields of records.py and nothing that makes them. Each object is close
 
 from __future__ import annotations
 
-from typing import Any
-
-Schema = dict[str, Any]
+from dgen.output.schema_parts import (
+    Schema,
+    completion,
+    count,
+    entry,
+    logprob,
+    named,
+    object_,
+    owner,
+    string,
+    usage,
+)
 
 
 def schema() -> Schema:
-    """A fresh JSON Schema: a line is a token record or a completion record, told apart by `type`."""
+    """A fresh JSON Schema: a line is one of four kinds of record, of which no two fit the same line."""
     return {
         "$schema": "https://json-schema.org/draft/2020-12/schema",
         "title": "dgen output",
-        "description": "A line of JSON output: an emitted token, or the completion that closes a request.",
-        "oneOf": [{"$ref": "#/$defs/token"}, {"$ref": "#/$defs/completion"}],
+        "description": "A line of JSON: an emitted token, the completion of a request, or a line of a batch.",
+        "oneOf": [{"$ref": f"#/$defs/{kind}"} for kind in ("token", "completion", "line", "response")],
         "$defs": {
-            "token": _object(
+            "token": object_(
                 "One emitted token, written as it becomes certain (jsonl).",
-                {"type": {"const": "token"}, **_owner(), **_entry()},
+                {"type": {"const": "token"}, **owner(), **entry()},
             ),
-            "completion": _object(
-                "A finished request.", {"type": {"const": "completion"}, **_owner(), **_completion()}
+            "completion": object_(
+                "A finished request.", {"type": {"const": "completion"}, **owner(), **completion()}
             ),
-            "entry": _object("One emitted token inside a completion (json).", _entry()),
-            "candidate": _object(
+            "line": object_("A finished line of a batch.", {"type": {"const": "completion"}, **_line()}),
+            **_response(),
+            "entry": object_("One emitted token inside a completion (json).", entry()),
+            "candidate": object_(
                 "A token and its log-probability.",
-                {**_named(), "logprob": _logprob("Log-probability of this token")},
+                {**named(), "logprob": logprob("Log-probability of this token")},
             ),
-            "usage": _object("What the request took and gave.", _usage()),
-            "runtime": _object(
+            "usage": object_("What the request took and gave.", usage()),
+            "runtime": object_(
                 "What ran it.",
                 {
-                    "device": _string("Where the model ran, as torch names it."),
-                    "dtype": _string("What it computed in."),
-                    "denoiser": _string("What turned canvases into logits."),
-                    "kernels": _string("What the sampler ran as: triton or torch."),
+                    "device": string("Where the model ran, as torch names it."),
+                    "dtype": string("What it computed in."),
+                    "denoiser": string("What turned canvases into logits."),
+                    "kernels": string("What the sampler ran as: triton or torch."),
                 },
             ),
             "setting": {
@@ -51,150 +62,148 @@ def schema() -> Schema:
     }
 
 
-def _owner() -> Schema:
+def _line() -> Schema:
+    """A completion, whose it is in its input file, and what a later run knows it by."""
     return {
-        "id": _string("The request's name."),
-        "index": _count("Position of the request among those of the run, from 0."),
-    }
-
-
-def _named() -> Schema:
-    return {
-        "token": _string("The token as the tokenizer writes it."),
-        "token_id": _count("Id in the vocabulary."),
-        "bytes": {
-            "type": "array",
-            "items": {"type": "integer", "minimum": 0, "maximum": 255},
-            "description": "UTF-8 bytes that the token adds to the text; none for special tokens. "
-            "A character may be split over several tokens.",
+        "id": {
+            "type": ["string", "integer", "null"],
+            "description": "The line's own id, else its number; null for a line of a stream that could not be used.",
         },
-    }
-
-
-def _entry() -> Schema:
-    candidates = {"type": "array", "items": {"$ref": "#/$defs/candidate"}}
-    return {
-        "position": _count("Position among the request's emitted tokens, from 0."),
-        "canvas": _count("Canvas that the token was denoised in, from 0."),
-        "step": _count("Denoising step on which its canvas converged, from 0."),
-        **_named(),
-        "channel": {
-            "enum": ["answer", "reasoning"],
-            "description": "Where its text goes; markers and labels belong to the channel they delimit.",
-        },
-        "logprob": _logprob("Log-probability of the emitted token; with a null rank, none was asked for"),
-        "rank": {
-            "type": ["integer", "null"],
-            "minimum": 1,
-            "description": "Number of logits at or above the emitted one (1 is the largest, ties count); "
-            "null: no log-probabilities were asked for.",
-        },
-        "entropy": {"type": "number", "description": "Entropy of the position at `temperature`, in nats."},
-        "temperature": {
-            "type": "number",
-            "minimum": 0,
-            "description": "The schedule's temperature at that step.",
-        },
-        "logprobs_of": {
-            "enum": ["tempered", "raw", None],
-            "description": "Distribution of the log-probabilities: tempered (at `temperature`, filters "
-            "included) or raw (T = 1); null: none were asked for.",
-        },
-        "top_logprobs": {**candidates, "description": "The largest log-probabilities, in descending order."},
-        "asked_logprobs": {
-            **candidates,
-            "description": "Those of the ids that were asked for, in that order.",
-        },
-    }
-
-
-def _completion() -> Schema:
-    return {
-        "text": _string("The answer: no special token, no thought, cut before a stop string."),
-        "reasoning": _string("The text of the thoughts, without their label."),
-        "finish_reason": {
-            "enum": ["eos", "stop", "length", "interrupted", "error"],
-            "description": "What ended the request.",
-        },
-        "error": _nullable_string("What went wrong; null unless finish_reason is error."),
-        "usage": {"$ref": "#/$defs/usage"},
-        "timing": {
-            "type": "object",
-            "additionalProperties": {"type": ["number", "null"], "minimum": 0},
-            "description": "Durations in seconds, by name; null for what did not happen.",
-        },
-        "seed": {
-            "type": "integer",
-            "description": "Repeats this output, with the same prompt, settings, checkpoint and runtime. "
-            "Up to 2^63 - 1, which some JSON readers round.",
-        },
-        "settings": {
-            "type": "object",
-            "additionalProperties": {"$ref": "#/$defs/setting"},
-            "description": "Every setting that shapes the request, by name.",
-        },
-        "settings_hash": {
-            "type": "string",
+        "index": count("The line's place in its file, from 0; blank lines count."),
+        **completion(),
+        "request_hash": {
+            "type": ["string", "null"],
             "pattern": "^[0-9a-f]{64}$",
-            "description": "SHA-256 of the settings as canonical JSON, without the seed and the logprob ones.",
+            "description": "SHA-256 of prompt and settings as canonical JSON, without a seed that was not given.",
         },
-        "model": _string("The checkpoint that was asked for."),
-        "revision": _nullable_string("Its commit; null for a folder."),
-        "runtime": {"$ref": "#/$defs/runtime"},
-        "dgen_version": _string("Version of dgen."),
+        "run_seed": {
+            "type": "integer",
+            "description": "The run's seed: with the id it makes the seed of a line that gives none.",
+        },
+    }
+
+
+def _response() -> Schema:
+    """OpenAI's batch output; `dgen` in a body holds the fields of a line that are not elsewhere in it."""
+    inside = {name: field for name, field in _line().items() if name not in ("text", "logprobs")}
+    whole = {
+        "id": string("Name of the completion."),
+        "object": {"const": "chat.completion", "description": "What it is."},
+        "created": count("Seconds since 1970."),
+        "model": string("The checkpoint that was asked for."),
+        "system_fingerprint": string("Start of the settings' hash."),
+        "choices": {
+            "type": "array",
+            "items": {"$ref": "#/$defs/choice"},
+            "minItems": 1,
+            "maxItems": 1,
+            "description": "The one answer.",
+        },
+        "usage": object_(
+            "Tokens.",
+            {
+                "prompt_tokens": count("Of the prompt."),
+                "completion_tokens": count("Emitted ones."),
+                "total_tokens": count("Of both."),
+            },
+        ),
+        "dgen": {"$ref": "#/$defs/inside"},
+    }
+    broken = {
+        "error": object_("Why it failed.", {"message": string("In words."), **_error_kind()}),
+        "dgen": {"$ref": "#/$defs/inside"},
+    }
+    return {
+        "response": object_(
+            "A finished OpenAI batch line.",
+            {
+                "id": string("Name of the answered request."),
+                "custom_id": string("The line's own."),
+                "response": object_(
+                    "The answer.",
+                    {
+                        "status_code": {
+                            "enum": [200, 400, 500],
+                            "description": "200, or why it failed: 400 the request, 500 the run.",
+                        },
+                        "request_id": string("Name of the request."),
+                        "body": {
+                            "oneOf": [object_("The completion.", whole), object_("A failure.", broken)],
+                            "description": "The completion, or a failure.",
+                        },
+                    },
+                ),
+                "error": {
+                    "oneOf": [
+                        {"type": "null"},
+                        object_("A failure.", {"code": string("Its kind."), "message": string("In words.")}),
+                    ],
+                    "description": "Null unless it failed.",
+                },
+            },
+        ),
+        "inside": object_("What OpenAI's format has no place for.", inside),
+        "choice": object_("The answer.", _choice()),
+        "chat_token": object_(
+            "An emitted token; -9999 stands for a probability of 0.",
+            {
+                **_chat_token(),
+                "top_logprobs": _list("chat_candidate", "The largest, and those asked for by id."),
+            },
+        ),
+        "chat_candidate": object_("A token that could have been.", _chat_token()),
+    }
+
+
+def _choice() -> Schema:
+    return {
+        "index": {"const": 0, "description": "The only one."},
+        "message": object_(
+            "The answer as a message.",
+            {
+                "role": {"const": "assistant", "description": "Whose it is."},
+                "content": string("The text."),
+                "refusal": {"type": "null", "description": "Never set."},
+                "reasoning_content": string("The text of the thoughts, where there are any."),
+            },
+            optional=("reasoning_content",),
+        ),
         "logprobs": {
+            "oneOf": [
+                {"type": "null"},
+                object_(
+                    "Log-probabilities.",
+                    {
+                        "content": _list("chat_token", "The emitted tokens, special ones included."),
+                        "refusal": {"type": "null", "description": "Never set."},
+                    },
+                ),
+            ],
+            "description": "Null unless asked for.",
+        },
+        "finish_reason": {"enum": ["stop", "length"], "description": "What ended it."},
+    }
+
+
+def _chat_token() -> Schema:
+    return {
+        "token": string("The token's text, or its name where it adds none."),
+        "bytes": {
             "type": ["array", "null"],
-            "items": {"$ref": "#/$defs/entry"},
-            "description": "The emitted tokens; null in jsonl, whose token lines carry them, or unasked.",
+            "items": {"type": "integer", "minimum": 0, "maximum": 255},
+            "description": "Its UTF-8 bytes; null for none.",
         },
+        "logprob": {"type": "number", "description": "Natural logarithm of its probability."},
     }
 
 
-def _usage() -> Schema:
+def _error_kind() -> Schema:
     return {
-        "prompt_tokens": _count("Tokens of the prompt."),
-        "completion_tokens": _count("Emitted tokens, special ones included."),
-        "canvases": _count("Canvases begun."),
-        "denoising_steps": _count("Decoder passes over all canvases."),
-        "steps_per_canvas": {
-            "type": "array",
-            "items": {"type": "integer", "minimum": 0},
-            "description": "Denoising steps of each canvas begun.",
-        },
-        "converged_by": {
-            "type": "array",
-            "items": {"enum": ["confidence", "steps"]},
-            "description": "Why each finished canvas converged.",
-        },
-        "tokens_per_forward": {
-            "type": "number",
-            "minimum": 0,
-            "description": "Emitted tokens / decoder passes; 0 before the first pass.",
-        },
+        "type": {"enum": ["invalid_request_error", "server_error"], "description": "Whose fault it is."},
+        "param": {"type": "null", "description": "Never set."},
+        "code": {"type": "null", "description": "Never set."},
     }
 
 
-def _object(description: str, properties: Schema) -> Schema:
-    return {
-        "type": "object",
-        "description": description,
-        "properties": properties,
-        "required": list(properties),
-        "additionalProperties": False,
-    }
-
-
-def _string(description: str) -> Schema:
-    return {"type": "string", "description": description}
-
-
-def _nullable_string(description: str) -> Schema:
-    return {"type": ["string", "null"], "description": description}
-
-
-def _count(description: str) -> Schema:
-    return {"type": "integer", "minimum": 0, "description": description}
-
-
-def _logprob(description: str) -> Schema:
-    return {"type": ["number", "null"], "description": f"{description}. In nats; null for -infinity."}
+def _list(kind: str, description: str) -> Schema:
+    return {"type": "array", "items": {"$ref": f"#/$defs/{kind}"}, "description": description}

@@ -154,3 +154,20 @@ def test_on_a_card_the_model_is_the_same_and_stays_tied(pristine: Path) -> None:
     assert network.ties(loaded.model) == network.ties(here)
     torch.testing.assert_close(logits_of(loaded.model), logits_of(here), atol=2e-2, rtol=1e-3)
     assert seen[-1][1] == seen[-1][2]
+
+
+def test_a_signal_is_not_taken_for_a_broken_checkpoint(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A library that is interrupted may complain about itself on its way out."""
+    folder = tiny_checkpoint(tmp_path / "model")
+
+    def build(*_: object, **__: object) -> None:
+        try:
+            raise KeyboardInterrupt
+        finally:
+            raise RuntimeError("trying to pop from empty mode stack")
+
+    monkeypatch.setattr(DiffusionGemmaForBlockDiffusion, "__init__", build)
+    with pytest.raises(KeyboardInterrupt):
+        checkpoint.load(str(folder))

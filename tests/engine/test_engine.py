@@ -304,7 +304,7 @@ def test_equal_prompts_with_other_seeds_differ_and_torchs_generator_has_no_say()
 def test_what_does_not_fit_the_context_is_refused_with_the_numbers():
     engine = Engine(ScriptedDenoiser(always(*TEXT), max_context=20), kernels_for("torch", "cpu"))
     engine.check(replace(BASE, prompt_ids=(3,) * 14))
-    with pytest.raises(ContextError, match=r"15 prompt tokens and 1 canvases of 6 make 21 .* has 20"):
+    with pytest.raises(ContextError, match=r"15 prompt tokens and 1 canvas of 6 make 21 .* has 20"):
         engine.check(replace(BASE, prompt_ids=(3,) * 15))
     with pytest.raises(ContextError) as caught:
         engine.check(replace(BASE, prompt_ids=(3,) * 4, max_tokens=20))

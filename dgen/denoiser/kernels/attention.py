@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dgen.jit import jit, jit_for_any, tl, triton
+from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
 
 NO_WINDOW = 2**30
 """A window that sees every position."""
@@ -56,7 +56,9 @@ def _attention_kernel(
     n, window, capacity, causal, scale,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, D_BLOCK: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    take_turn(EARLY)
     tile, kv_head = tl.program_id(0), tl.program_id(1)
     sequence, split = tl.program_id(2) // SPLITS, tl.program_id(2) % SPLITS
     slot = tl.load(slots_ptr + sequence)
@@ -118,9 +120,11 @@ def _attention_kernel(
 
 @jit
 def _merge_splits_kernel(
-    part_ptr, part_stats_ptr, out_ptr, SPLITS: tl.constexpr, D: tl.constexpr, D_BLOCK: tl.constexpr
-):
+    part_ptr, part_stats_ptr, out_ptr, SPLITS: tl.constexpr, D: tl.constexpr, D_BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
     """A row without a key in some split has a weight of exactly 0 there: its maximum is that of masked scores."""
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, D_BLOCK)
     split = tl.arange(0, SPLITS)
@@ -137,7 +141,9 @@ def _merge_splits_kernel(
 def _write_cache_kernel(
     qkv_ptr, k_cache_ptr, v_cache_ptr, slots_ptr, lengths_ptr, n, capacity, num_slots,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, D_BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    take_turn(EARLY)
     i, sequence = tl.program_id(0), tl.program_id(1)
     slot = tl.load(slots_ptr + sequence)
     # A row beyond the ring is one whose place a later row of this pass takes; the spare slot has no cache.
@@ -198,12 +204,21 @@ def attend(
         Q_HEADS=q_heads, KV_HEADS=kv_heads, GROUP=group, D=width, D_BLOCK=d_block,
         ROWS=tiles.rows, KEYS=tiles.keys, SPLITS=tiles.splits,
         PRECISION="ieee" if qkv.dtype == torch.float32 else "tf32",
-        num_warps=tiles.warps, num_stages=tiles.stages,
+        num_warps=tiles.warps, num_stages=tiles.stages, **early(qkv.device),
     )  # fmt: skip
     if tiles.splits > 1:
-        _merge_splits_kernel[(rows * q_heads,)](
-            part, stats, out, SPLITS=tiles.splits, D=width, D_BLOCK=d_block, num_warps=2
-        )
+        merge_splits(part, stats, out, splits=tiles.splits, width=width)
+
+
+def merge_splits(parts: Tensor, stats: Tensor, out: Tensor, *, splits: int, width: int) -> None:
+    """Merge the splits of each row and head: parts fp32 [rows * q heads, splits, D], stats [..., splits, 2] -> out.
+
+    stats holds, in base 2, each split's largest score and its sum of exponentials relative to that.
+    """
+    _merge_splits_kernel[(out.numel() // width,)](
+        parts, stats, out, SPLITS=splits, D=width, D_BLOCK=triton.next_power_of_2(width), num_warps=2,
+        **early(out.device),
+    )  # fmt: skip
 
 
 def write_cache(
@@ -217,5 +232,6 @@ def write_cache(
     kv_heads, capacity, width = keys.shape[1:]
     _write_cache_kernel[(n, len(slots))](
         qkv, keys, values, slots, lengths, n, capacity, len(keys),
-        Q_HEADS=q_heads, KV_HEADS=kv_heads, D=width, D_BLOCK=triton.next_power_of_2(width), num_warps=2,
+        Q_HEADS=q_heads, KV_HEADS=kv_heads, D=width, D_BLOCK=triton.next_power_of_2(width),
+        num_warps=2, **early(qkv.device),
     )  # fmt: skip

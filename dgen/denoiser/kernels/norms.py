@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from torch import Tensor
 
-from dgen.jit import jit, tl, triton
+from dgen.jit import early, jit, take_turn, tl, triton
 
 
 @jit
@@ -22,8 +22,10 @@ def rms_scale(x, width, eps):
 def _embed_kernel(
     ids_ptr, table_ptr, scale_ptr, signal_ptr, weight_ptr, residual_ptr, out_ptr, width, eps,
     BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """The residual stream's first row: scaled embedding, plus the self-conditioning signal and a bare norm if any."""
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < width
@@ -42,7 +44,9 @@ def _embed_kernel(
 @jit
 def _rms_norm_slots_kernel(
     x_ptr, slots_ptr, weight_ptr, out_ptr, rows_per_slot, width, eps, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     source = tl.load(slots_ptr + row // rows_per_slot) * rows_per_slot + row % rows_per_slot
     column = tl.arange(0, BLOCK)
@@ -58,8 +62,10 @@ def _after_attention_kernel(
     attended_ptr, residual_ptr, post_ptr, mlp_norm_ptr, moe_norm_ptr, router_norm_ptr,
     mlp_ptr, moe_ptr, router_ptr, counts_ptr, width, eps, router_gain, experts,
     PARTS: tl.constexpr, BLOCK: tl.constexpr, EXPERTS_BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Residual + norm(attention); then the three normed inputs of MLP, experts and router from one read."""
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     if row == 0:  # the router, which counts, comes later
         expert = tl.arange(0, EXPERTS_BLOCK)
@@ -88,8 +94,10 @@ def _after_attention_kernel(
 def _after_experts_kernel(
     mlp_ptr, expert_out_ptr, expert_weights_ptr, residual_ptr, mlp_norm_ptr, moe_norm_ptr, post_ptr, scalar_ptr,
     next_norm_ptr, out_ptr, width, eps, TOP_K: tl.constexpr, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
 ):  # fmt: skip
     """Experts weighted and summed, both halves normed and added to the residual, the next layer's input normed."""
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.arange(0, BLOCK)
     inside = column < width
@@ -114,7 +122,10 @@ def _after_experts_kernel(
 
 
 @jit
-def _gelu_product_kernel(x_ptr, out_ptr, width, BLOCK: tl.constexpr):
+def _gelu_product_kernel(x_ptr, out_ptr, width, BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     column = tl.program_id(1) * BLOCK + tl.arange(0, BLOCK)
     inside = column < width
@@ -147,14 +158,26 @@ def embed(
     """
     width = table.shape[1]
     _embed_kernel[(ids.numel(),)](
-        ids, table, scale, signal, weight, residual, out, width, eps, **_row_launch(width)
+        ids,
+        table,
+        scale,
+        signal,
+        weight,
+        residual,
+        out,
+        width,
+        eps,
+        **_row_launch(width),
+        **early(residual.device),
     )
 
 
 def rms_norm_slots(x: Tensor, slots: Tensor, weight: Tensor, eps: float, out: Tensor) -> None:
     """Norm of the rows of some slots: x [slots, n, H], slots int64 [m] -> out [m * n, H]."""
     n, width = x.shape[1:]
-    _rms_norm_slots_kernel[(len(slots) * n,)](x, slots, weight, out, n, width, eps, **_row_launch(width))
+    _rms_norm_slots_kernel[(len(slots) * n,)](
+        x, slots, weight, out, n, width, eps, **_row_launch(width), **early(x.device)
+    )
 
 
 def after_attention(
@@ -179,7 +202,7 @@ def after_attention(
     _after_attention_kernel[(rows,)](
         attended, residual, post, *norms, *outs, counts, width, eps, router_gain, len(counts),
         PARTS=attended.shape[0] if attended.ndim == 3 else 1,
-        EXPERTS_BLOCK=triton.next_power_of_2(len(counts)), **_row_launch(width),
+        EXPERTS_BLOCK=triton.next_power_of_2(len(counts)), **_row_launch(width), **early(residual.device),
     )  # fmt: skip
 
 
@@ -203,7 +226,7 @@ def after_experts(
     rows, width = mlp.shape
     _after_experts_kernel[(rows,)](
         mlp, expert_out, expert_weights, residual, *norms, scalar, next_norm, out, width, eps,
-        TOP_K=expert_weights.shape[1], **_row_launch(width),
+        TOP_K=expert_weights.shape[1], **_row_launch(width), **early(residual.device),
     )  # fmt: skip
 
 
@@ -211,7 +234,9 @@ def gelu_product(x: Tensor, out: Tensor) -> None:
     """gelu(gate) * up of x [rows, 2 * I], gate first -> out [rows, I]."""
     rows, width = out.shape
     block = min(1024, triton.next_power_of_2(width))
-    _gelu_product_kernel[(rows, triton.cdiv(width, block))](x, out, width, BLOCK=block, num_warps=4)
+    _gelu_product_kernel[(rows, triton.cdiv(width, block))](
+        x, out, width, BLOCK=block, num_warps=4, **early(x.device)
+    )
 
 
 def _row_launch(width: int) -> dict[str, int]:

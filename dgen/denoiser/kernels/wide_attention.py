@@ -1,9 +1,9 @@
 """Attention of wide heads in two products: scores to memory as exponentials, then their sum of values.
 
 A tile of 512-wide heads leaves no room on the chip for both products at once; apart, each runs as an ordinary
-product. The exponentials are kept in the model's dtype, relative to the maximum of their own tile of keys; the second
-product brings a row's tiles to one maximum. Same meaning, segments and rings as `attention.attend`; rows are
-taken in groups so that the exponentials fit their buffer.
+product. The exponentials are kept in the model's dtype, relative to the largest score that their row had met by then;
+the second product follows the same maxima. Same meaning, segments and rings as `attention.attend`; rows are taken in
+groups so that the exponentials fit their buffer.
 """
 
 # mypy: allow-untyped-defs
@@ -14,22 +14,23 @@ from dataclasses import dataclass
 import torch
 from torch import Tensor
 
-from dgen.jit import jit, jit_for_any, tl, triton
+from dgen.denoiser.kernels.attention import merge_splits
+from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
 
 
 @dataclass(frozen=True, slots=True)
 class WideTiles:
-    """Shape of the work: rows and keys of a tile, depth of the first product, keys at a time and columns of the second,
-    warps, stages, and how many programs share a row tile's keys in the first."""
+    """Shape of the work: rows and keys of a tile, depth and stages of the first product, columns and stages of the
+    second, warps, and into how many splits a row's keys are cut."""
 
     rows: int
     keys: int
     depth: int
-    value_keys: int
-    columns: int
-    warps: int
     stages: int
-    shares: int
+    columns: int
+    value_stages: int
+    warps: int
+    splits: int
 
 
 @jit
@@ -53,14 +54,28 @@ def _key_range(at, length, n, window, causal, ROWS: tl.constexpr, KEYS: tl.const
     return prefix_lo, fresh_lo, fresh_hi, prefix_tiles, prefix_tiles + tl.cdiv(fresh_hi - fresh_lo, KEYS)
 
 
+@jit
+def _tiles_of_split(split, tiles, prefix_tiles, SPLITS: tl.constexpr):
+    """First tile of a split, where it goes from the prefix to the pass, and its end."""
+    share = tl.cdiv(tiles, SPLITS)
+    begin = tl.minimum(split * share, tiles)
+    end = tl.minimum(begin + share, tiles)
+    return begin, tl.minimum(tl.maximum(begin, prefix_tiles), end), end
+
+
 @jit_for_any("n", "window", "capacity", "causal", "row_tiles", "first_tile", "span_tiles")
 def _scores_kernel(
-    qkv_ptr, k_cache_ptr, slots_ptr, lengths_ptr, weights_ptr, stats_ptr,
+    qkv_ptr, k_cache_ptr, slots_ptr, lengths_ptr, weights_ptr, tops_ptr, stats_ptr,
     n, window, capacity, causal, scale, row_tiles, first_tile, span_tiles,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, DEPTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, DEPTH: tl.constexpr,
+    EVEN: tl.constexpr, PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """2^(s - m) of each row and key, s the score in base 2 and m the row's maximum in the tile; m and the sum."""
+    """2^(s - m) of each row and key, s the score in base 2, m the row's largest one so far in this split.
+
+    m goes to `tops` for each tile; the split's last m and its sum of 2^(s - m) go to `stats`.
+    """
+    take_turn(EARLY)
     local = tl.program_id(1)
     at, kv_head, sequence, slot, length = _place(
         local + first_tile, row_tiles, KV_HEADS, slots_ptr, lengths_ptr
@@ -69,48 +84,47 @@ def _scores_kernel(
     prefix_lo, fresh_lo, fresh_hi, prefix_tiles, tiles = _key_range(
         at, length, n, window, causal, ROWS, KEYS, GROUP
     )
+    begin, middle, end = _tiles_of_split(tl.program_id(0), tiles, prefix_tiles, SPLITS)
     lane = tl.arange(0, ROWS)
     r = at * ROWS + lane
     i = r // GROUP
+    head = kv_head * GROUP + r % GROUP
     d = tl.arange(0, DEPTH)
     fresh_ptr = qkv_ptr + sequence.to(tl.int64) * n * WIDTH
     # A row beyond the pass reads its last one, and is never stored.
-    q_ptr = (
-        fresh_ptr
-        + tl.minimum(i, n - 1)[:, None] * WIDTH
-        + (kv_head * GROUP + r % GROUP)[:, None] * D
-        + d[None, :]
-    )
+    q_ptr = fresh_ptr + tl.minimum(i, n - 1)[:, None] * WIDTH + head[:, None] * D + d[None, :]
     first_i = length + i * causal - window + 1
-    row = local.to(tl.int64) * ROWS + lane
     # A multiple of KEYS, which lets loads and stores of many entries at once.
-    w_ptr = weights_ptr + row[:, None] * (span_tiles * KEYS)
-    stat_ptr = stats_ptr + row * span_tiles * 2
+    w_ptr = weights_ptr + (local.to(tl.int64) * ROWS + lane)[:, None] * (span_tiles * KEYS)
+    # By tile and then by row, so that a tile's rows lie side by side.
+    top_ptr = tops_ptr + local.to(tl.int64) * span_tiles * ROWS + lane
     log2_scale = scale * 1.4426950408889634
     key = tl.arange(0, KEYS)
     ring = (slot * KV_HEADS + kv_head) * capacity
-    for tile in range(tl.program_id(0), prefix_tiles, tl.num_programs(0)):
+    top = tl.full([ROWS], -1.0e30, dtype=tl.float32)
+    total = tl.zeros([ROWS], dtype=tl.float32)
+    for tile in range(begin, middle):
         p = prefix_lo + tile * KEYS + key
         k_ptr = k_cache_ptr + (ring + tl.minimum(p, length - 1) % capacity)[:, None] * D + d[None, :]
         ok = (p < length)[None, :] & (p[None, :] >= first_i[:, None])
-        _score_tile(
-            q_ptr, k_ptr, ok, w_ptr, stat_ptr, tile, log2_scale, d, D, ROWS, KEYS, DEPTH, EVEN, PRECISION
-        )
+        s = _score_tile(q_ptr, k_ptr, d, D, ROWS, KEYS, DEPTH, EVEN, PRECISION) * log2_scale
+        top, total = _keep_tile(s, ok, top, total, w_ptr, top_ptr, tile, ROWS, KEYS)
     key_ptr = fresh_ptr + (Q_HEADS + kv_head) * D
-    for tile in range(prefix_tiles + tl.program_id(0), tiles, tl.num_programs(0)):
+    for tile in range(middle, end):
         j = fresh_lo + (tile - prefix_tiles) * KEYS + key
         k_ptr = key_ptr + tl.minimum(j, n - 1)[:, None] * WIDTH + d[None, :]
         back = i[:, None] - j[None, :]
         ok = (j < fresh_hi)[None, :] & ((causal == 0) | ((back >= 0) & (back < window)))
-        _score_tile(
-            q_ptr, k_ptr, ok, w_ptr, stat_ptr, tile, log2_scale, d, D, ROWS, KEYS, DEPTH, EVEN, PRECISION
-        )
+        s = _score_tile(q_ptr, k_ptr, d, D, ROWS, KEYS, DEPTH, EVEN, PRECISION) * log2_scale
+        top, total = _keep_tile(s, ok, top, total, w_ptr, top_ptr, tile, ROWS, KEYS)
+    stat = stats_ptr + (((sequence.to(tl.int64) * n + i) * Q_HEADS + head) * SPLITS + tl.program_id(0)) * 2
+    tl.store(stat, top, mask=i < n)
+    tl.store(stat + 1, total, mask=i < n)
 
 
 @jit
 def _score_tile(
-    q_ptr, k_ptr, ok, w_ptr, stat_ptr, tile, log2_scale, d,
-    D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DEPTH: tl.constexpr,
+    q_ptr, k_ptr, d, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DEPTH: tl.constexpr,
     EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     s = tl.zeros([ROWS, KEYS], dtype=tl.float32)
@@ -122,77 +136,73 @@ def _score_tile(
             q = tl.load(q_ptr + d0, mask=(d < D - d0)[None, :], other=0.0)
             k = tl.load(k_ptr + d0, mask=(d < D - d0)[None, :], other=0.0)
         s = tl.dot(q, tl.trans(k), s, input_precision=PRECISION)
-    s = tl.where(ok, s * log2_scale, -1.0e30)
-    top = tl.max(s, axis=1)
-    w = tl.where(ok, tl.exp2(s - top[:, None]), 0.0)
-    tl.store(stat_ptr + tile * 2, top)
-    tl.store(stat_ptr + tile * 2 + 1, tl.sum(w, axis=1))
-    key = tl.arange(0, KEYS)
-    tl.store(w_ptr + (tile * KEYS + key)[None, :], w.to(w_ptr.dtype.element_ty))
+    return s
+
+
+@jit
+def _keep_tile(s, ok, top, total, w_ptr, top_ptr, tile, ROWS: tl.constexpr, KEYS: tl.constexpr):
+    s = tl.where(ok, s, -1.0e30)
+    new_top = tl.maximum(top, tl.max(s, axis=1))
+    w = tl.where(ok, tl.exp2(s - new_top[:, None]), 0.0)
+    total = total * tl.exp2(top - new_top) + tl.sum(w, axis=1)
+    tl.store(top_ptr + tile * ROWS, new_top)
+    tl.store(w_ptr + (tile * KEYS + tl.arange(0, KEYS))[None, :], w.to(w_ptr.dtype.element_ty))
+    return new_top, total
 
 
 @jit_for_any("n", "window", "capacity", "causal", "row_tiles", "first_tile", "span_tiles")
 def _values_kernel(
-    qkv_ptr, v_cache_ptr, slots_ptr, lengths_ptr, weights_ptr, stats_ptr, out_ptr,
+    qkv_ptr, v_cache_ptr, slots_ptr, lengths_ptr, weights_ptr, tops_ptr, stats_ptr, out_ptr,
     n, window, capacity, causal, row_tiles, first_tile, span_tiles,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, VALUE_KEYS: tl.constexpr, COLUMNS: tl.constexpr, STATS: tl.constexpr,
-    PRECISION: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, COLUMNS: tl.constexpr,
+    PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
-    """The second product of a row tile and some of the columns, its tiles of keys brought to one maximum."""
+    """The second product of a row tile, some columns and a split; with one split it is divided by its sum."""
+    take_turn(EARLY)
     local = tl.program_id(1)
     at, kv_head, sequence, slot, length = _place(
         local + first_tile, row_tiles, KV_HEADS, slots_ptr, lengths_ptr
     )
     WIDTH: tl.constexpr = (Q_HEADS + 2 * KV_HEADS) * D
     prefix_lo, fresh_lo, _, prefix_tiles, tiles = _key_range(at, length, n, window, causal, ROWS, KEYS, GROUP)
+    begin, middle, end = _tiles_of_split(tl.program_id(2), tiles, prefix_tiles, SPLITS)
     lane = tl.arange(0, ROWS)
-    row = local.to(tl.int64) * ROWS + lane
-    stat_ptr = stats_ptr + row * span_tiles * 2
-    top, total = _row_sums(stat_ptr, tiles, ROWS, STATS)
-
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (column < D)[None, :]
-    key = tl.arange(0, VALUE_KEYS)
-    w_ptr = weights_ptr + row[:, None] * (span_tiles * KEYS) + key[None, :]
-    acc = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
+    key = tl.arange(0, KEYS)
+    w_ptr = weights_ptr + (local.to(tl.int64) * ROWS + lane)[:, None] * (span_tiles * KEYS) + key[None, :]
+    top_ptr = tops_ptr + local.to(tl.int64) * span_tiles * ROWS + lane
     ring = (slot * KV_HEADS + kv_head) * capacity
-    prefix_keys = prefix_tiles * KEYS
-    for start in range(0, prefix_keys, VALUE_KEYS):
-        p = prefix_lo + start + key
+    acc = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
+    top = tl.full([ROWS], -1.0e30, dtype=tl.float32)
+    # The exponentials go to the matrix units as they lie in memory: whatever is computed between the load and the
+    # product would pass through registers, which the compiler's pipeline of loads does not wait for.
+    for tile in range(begin, middle):
+        p = prefix_lo + tile * KEYS + key
         v_at = (ring + tl.minimum(p, length - 1) % capacity)[:, None] * D + column[None, :]
-        w = tl.load(w_ptr + start)
-        back = tl.exp2(tl.load(stat_ptr + start // KEYS * 2) - top)
+        new_top = tl.load(top_ptr + tile * ROWS)
+        acc *= tl.exp2(top - new_top)[:, None]
+        top = new_top
+        w = tl.load(w_ptr + tile * KEYS)
         v = tl.load(v_cache_ptr + v_at, mask=inside, other=0.0)
-        acc = tl.dot((w * back[:, None]).to(v.dtype), v, acc, input_precision=PRECISION)
+        acc = tl.dot(w, v, acc, input_precision=PRECISION)
     v_ptr = qkv_ptr + sequence.to(tl.int64) * n * WIDTH + (Q_HEADS + KV_HEADS + kv_head) * D
-    for start in range(prefix_keys, tiles * KEYS, VALUE_KEYS):
-        j = fresh_lo + start - prefix_keys + key
-        w = tl.load(w_ptr + start)
-        back = tl.exp2(tl.load(stat_ptr + start // KEYS * 2) - top)
+    for tile in range(middle, end):
+        j = fresh_lo + (tile - prefix_tiles) * KEYS + key
+        new_top = tl.load(top_ptr + tile * ROWS)
+        acc *= tl.exp2(top - new_top)[:, None]
+        top = new_top
+        w = tl.load(w_ptr + tile * KEYS)
         v = tl.load(v_ptr + tl.minimum(j, n - 1)[:, None] * WIDTH + column[None, :], mask=inside, other=0.0)
-        acc = tl.dot((w * back[:, None]).to(v.dtype), v, acc, input_precision=PRECISION)
+        acc = tl.dot(w, v, acc, input_precision=PRECISION)
     r = at * ROWS + lane
     i = r // GROUP
-    out_row = ((sequence * n + i).to(tl.int64) * Q_HEADS + kv_head * GROUP + r % GROUP) * D
-    o = (acc / total[:, None]).to(out_ptr.dtype.element_ty)
-    tl.store(out_ptr + out_row[:, None] + column[None, :], o, mask=(i < n)[:, None] & inside)
-
-
-@jit
-def _row_sums(stat_ptr, tiles, ROWS: tl.constexpr, STATS: tl.constexpr):
-    """Each row's maximum and sum over its tiles, from theirs."""
-    top = tl.full([ROWS], -1.0e30, dtype=tl.float32)
-    total = tl.zeros([ROWS], dtype=tl.float32)
-    for start in range(0, tiles, STATS):
-        tile = start + tl.arange(0, STATS)
-        inside = (tile < tiles)[None, :]
-        m = tl.load(stat_ptr[:, None] + tile[None, :] * 2, mask=inside, other=-1.0e30)
-        z = tl.load(stat_ptr[:, None] + tile[None, :] * 2 + 1, mask=inside, other=0.0)
-        new_top = tl.maximum(top, tl.max(m, axis=1))
-        total = total * tl.exp2(top - new_top) + tl.sum(z * tl.exp2(m - new_top[:, None]), axis=1)
-        top = new_top
-    return top, total
+    out_row = (sequence.to(tl.int64) * n + i) * Q_HEADS + kv_head * GROUP + r % GROUP
+    if SPLITS == 1:
+        acc /= tl.load(stats_ptr + out_row * 2 + 1, mask=i < n, other=1.0)[:, None]
+    out_at = (out_row * SPLITS + tl.program_id(2))[:, None] * D + column[None, :]
+    tl.store(out_ptr + out_at, acc.to(out_ptr.dtype.element_ty), mask=(i < n)[:, None] & inside)
 
 
 def attend_wide(
@@ -209,13 +219,16 @@ def attend_wide(
     scale: float,
     tiles: WideTiles,
     weights: Tensor,
-    stats: Tensor,
+    tops: Tensor,
+    parts: Tensor,
 ) -> None:
     """As `attention.attend`, for wide heads.
 
     Args:
-        weights: a buffer in the model's dtype for the exponentials, of at least `wide_row(...)` entries a row tile.
-        stats: fp32, at least 2 / keys of that.
+        weights: a buffer in the model's dtype for the exponentials, of at least `wide_span(...)` entries a row of a
+            tile.
+        tops: fp32, at least 1 / keys of that.
+        parts: fp32 with at least m * n * q_heads * (2 + splits * D if there are splits) entries for each split.
     """
     keys, values = cache
     kv_heads, capacity, width = keys.shape[1:]
@@ -225,20 +238,26 @@ def attend_wide(
     span = wide_span(min(capacity, window), n, tiles)
     at_once = min(weights.numel() // (span * tiles.rows), every)
     assert at_once > 0, "the buffer holds no row tile"
+    entries = len(qkv) * q_heads * tiles.splits
+    stats, target = parts[: entries * 2], out
+    if tiles.splits > 1:
+        target = parts[entries * 2 : entries * (2 + width)]
     shape = {"Q_HEADS": q_heads, "KV_HEADS": kv_heads, "GROUP": group, "D": width, "ROWS": tiles.rows,
-             "KEYS": tiles.keys, "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32",
-             "num_warps": tiles.warps, "num_stages": tiles.stages}  # fmt: skip
+             "KEYS": tiles.keys, "SPLITS": tiles.splits, "num_warps": tiles.warps,
+             "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32", **early(qkv.device)}  # fmt: skip
     for first in range(0, every, at_once):
         count = min(at_once, every - first)
         numbers = (row_tiles, first, span // tiles.keys)
-        _scores_kernel[(tiles.shares, count)](
-            qkv, keys, slots, lengths, weights, stats, n, window, capacity, int(causal), scale, *numbers,
-            DEPTH=tiles.depth, EVEN=width % tiles.depth == 0, **shape,
+        _scores_kernel[(tiles.splits, count)](
+            qkv, keys, slots, lengths, weights, tops, stats, n, window, capacity, int(causal), scale, *numbers,
+            DEPTH=tiles.depth, EVEN=width % tiles.depth == 0, num_stages=tiles.stages, **shape,
         )  # fmt: skip
-        _values_kernel[(triton.cdiv(width, tiles.columns), count)](
-            qkv, values, slots, lengths, weights, stats, out, n, window, capacity, int(causal), *numbers,
-            VALUE_KEYS=tiles.value_keys, COLUMNS=tiles.columns, STATS=16, **shape,
+        _values_kernel[(triton.cdiv(width, tiles.columns), count, tiles.splits)](
+            qkv, values, slots, lengths, weights, tops, stats, target, n, window, capacity, int(causal), *numbers,
+            COLUMNS=tiles.columns, num_stages=tiles.value_stages, **shape,
         )  # fmt: skip
+    if tiles.splits > 1:
+        merge_splits(target, stats, out, splits=tiles.splits, width=width)
 
 
 def wide_span(prefix: int, n: int, tiles: WideTiles) -> int:

@@ -1,0 +1,274 @@
+"""The output file: one writer, whole records, nothing lost that was finished.
+
+Holds the system's lock while open; a record is in the file, synced, when `append` returns. What a killed writer
+left half-written goes when the file is next opened. Rewriting goes through a new file that takes the old one's
+place at once. An output that is no regular file (a pipe, a device) is only ever written to.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import errno
+import fcntl
+import io
+import os
+import stat
+from array import array
+from collections.abc import Callable, Iterator, Sequence
+from typing import BinaryIO
+
+from dgen.batch.extents import Layout, pack, scan
+from dgen.errors import OutputError, UsageError
+
+Judge = Callable[[bytes], int | None]
+"""From a record's line to the number by which it sorts; None drops it. Raises NoRecord for anything else."""
+_DROPPED = -1
+_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
+
+
+class NoRecord(UsageError):
+    """A line that no batch has written."""
+
+
+class Results:
+    """An output file, locked until it is closed; a context manager that closes it.
+
+    Args:
+        path: `-` is stdout; a name in .gz is compressed.
+        overwrite: begin anew where the file holds something.
+
+    Raises:
+        UsageError: no such folder, or a folder itself.
+        OutputError: another process writes to it, or the system refuses.
+    """
+
+    def __init__(self, path: str, *, overwrite: bool = False) -> None:
+        self.path = path
+        # A rename would put a file in the place of a link.
+        self._real = os.path.realpath(os.path.expanduser(path))
+        self._compressed = path.endswith(".gz")
+        try:
+            self._descriptor = _open(self._real) if path != "-" else os.dup(1)
+        except (IsADirectoryError, FileNotFoundError, NotADirectoryError) as error:
+            raise UsageError(
+                f"can't write to '{path}': {error.strerror}", hint="Give a file in a folder that exists."
+            ) from None
+        except BlockingIOError:
+            raise OutputError(
+                f"another process is writing to '{path}'",
+                hint="Wait for it, or give another --output.",
+            ) from None
+        except OSError as error:
+            raise self._failure(error) from None
+        self.resumable = path != "-" and stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+        self._offsets, self._sizes, self._numbers = array("Q"), array("Q"), array("q")
+        self._end = 0
+        self._anew = self.resumable and overwrite
+
+    def fileno(self) -> int:
+        """The open file's descriptor."""
+        return self._descriptor
+
+    def begin(self) -> None:
+        """Let go of what is to be overwritten: not before everything else that can fail has not."""
+        if self._anew:
+            os.ftruncate(self._descriptor, 0)
+
+    def settle(self, judge: Judge, *, may_be_torn: Callable[[bytes], bool]) -> int:
+        """Take up what the file holds: repair its end, drop what `judge` drops; returns how many records stay.
+
+        A last record that lacks nothing but its end is whole, if `judge` can read it.
+
+        Args:
+            judge: called once with each record, in the file's order.
+            may_be_torn: whether bytes behind the last whole record may be the start of one; if not, the file is
+                somebody else's.
+
+        Raises:
+            UsageError: the file holds something else, or whatever `judge` raises; the file is as it was.
+            OutputError: the file can't be changed.
+        """
+        if not self.resumable or self._anew:
+            return 0
+        layout, numbers = Layout(), array("q")
+        try:
+            with self._reader() as file:
+                for extent in scan(file, layout, compressed=self._compressed):
+                    number = judge(extent.line)
+                    numbers.append(_DROPPED if number is None else number)
+                    if number is not None:
+                        self._keep(extent.offset, extent.size, number)
+            rest = _judged(judge, layout.rest)
+            if layout.rest and rest is None and not may_be_torn(layout.rest):
+                raise ValueError("it does not end with a record")
+        except ValueError as error:
+            raise UsageError(
+                f"'{self.path}' is no output of a batch: {error}",
+                hint="Give another --output, or --overwrite to lose what is there.",
+            ) from None
+        try:
+            if _DROPPED in numbers or layout.uneven:
+                self._replace(self._kept(numbers))
+            else:
+                os.ftruncate(self._descriptor, layout.end)
+                self._end = layout.end
+            if rest is not None:
+                self.append(layout.rest, rest)
+            os.fsync(self._descriptor)
+        except OSError as error:
+            raise self._failure(error) from None
+        return len(self._numbers)
+
+    def append(self, line: bytes, number: int) -> None:
+        """Write one record; when this returns, neither a kill nor a power cut takes it.
+
+        Raises:
+            OutputError: the disk is full, say; the file then ends with the record before.
+            BrokenPipeError: the reader of a pipe is gone.
+        """
+        data = pack(line, compressed=self._compressed)
+        try:
+            _write_all(self._descriptor, data)
+            if self.resumable:
+                os.fsync(self._descriptor)
+        except BrokenPipeError:
+            raise
+        except OSError as error:
+            if self.resumable:
+                with contextlib.suppress(OSError):
+                    os.ftruncate(self._descriptor, self._end)
+            raise self._failure(error) from None
+        self._keep(self._end, len(data), number)
+        self._end += len(data)
+
+    def sort(self) -> None:
+        """Put the records into the order of their numbers, unless they are."""
+        order = sorted(range(len(self._numbers)), key=self._numbers.__getitem__)
+        if not self.resumable or order == list(range(len(order))):
+            return
+        try:
+            with self._reader() as file:
+                self._replace(self._raw(file, order))
+        except OSError as error:
+            raise self._failure(error) from None
+
+    def close(self) -> None:
+        """Let go of the file and its lock."""
+        os.close(self._descriptor)
+
+    def __enter__(self) -> Results:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def _keep(self, offset: int, size: int, number: int) -> None:
+        self._offsets.append(offset)
+        self._sizes.append(size)
+        self._numbers.append(number)
+
+    def _reader(self) -> BinaryIO:
+        return io.BufferedReader(io.FileIO(os.dup(self._descriptor)), 2**20)
+
+    def _raw(self, file: BinaryIO, order: Sequence[int]) -> Iterator[tuple[bytes, int]]:
+        for at in order:
+            file.seek(self._offsets[at])
+            yield file.read(self._sizes[at]), self._numbers[at]
+
+    def _kept(self, numbers: Sequence[int]) -> Iterator[tuple[bytes, int]]:
+        with self._reader() as file:
+            found = scan(file, Layout(), compressed=self._compressed)
+            for extent, number in zip(found, numbers, strict=True):
+                if number != _DROPPED:
+                    yield pack(extent.line, compressed=self._compressed), number
+
+    def _replace(self, records: Iterator[tuple[bytes, int]]) -> None:
+        """Write the records to a new file, and let it take this one's place, lock included."""
+        temporary = f"{self._real}.dgen-new"
+        offsets, sizes, numbers, end = array("Q"), array("Q"), array("q"), 0
+        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC)
+        try:
+            os.fchmod(descriptor, stat.S_IMODE(os.fstat(self._descriptor).st_mode))
+            _lock(descriptor)
+            for data, number in records:
+                _write_all(descriptor, data)
+                offsets.append(end)
+                sizes.append(len(data))
+                numbers.append(number)
+                end += len(data)
+            os.fsync(descriptor)
+            os.replace(temporary, self._real)
+        except BaseException:
+            os.close(descriptor)
+            with contextlib.suppress(OSError):
+                os.unlink(temporary)
+            raise
+        _sync_folder(self._real)
+        os.close(self._descriptor)
+        self._descriptor, self._end = descriptor, end
+        self._offsets, self._sizes, self._numbers = offsets, sizes, numbers
+
+    def _failure(self, error: OSError) -> OutputError:
+        return OutputError(
+            f"can't write to '{self.path}': {error.strerror or error}",
+            hint="Check its folder's free space, quota and permissions.",
+        )
+
+
+def _open(path: str) -> int:
+    """A descriptor of the file at `path`, locked; made where there is none."""
+    while True:
+        fresh = not os.path.exists(path)
+        if not fresh and not os.path.isfile(path) and not os.path.isdir(path):
+            return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
+        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
+        try:
+            _lock(descriptor)
+            here = os.stat(path)
+        except FileNotFoundError:
+            here = None
+        except OSError:
+            os.close(descriptor)
+            raise
+        # The writer before us may have put another file in its place between our opening and our lock.
+        if here is not None and os.path.samestat(here, os.fstat(descriptor)):
+            if fresh:
+                _sync_folder(path)
+            return descriptor
+        os.close(descriptor)
+
+
+def _lock(descriptor: int) -> None:
+    try:
+        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
+    except OSError as error:
+        if (
+            error.errno not in _NO_LOCKS
+        ):  # a file system without locks: the second process is the user's to avoid
+            raise
+
+
+def _sync_folder(path: str) -> None:
+    """Make a file's name as durable as its content; some file systems can't."""
+    with contextlib.suppress(OSError):
+        descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
+        try:
+            os.fsync(descriptor)
+        finally:
+            os.close(descriptor)
+
+
+def _write_all(descriptor: int, data: bytes) -> None:
+    view = memoryview(data)
+    while view:
+        view = view[os.write(descriptor, view) :]
+
+
+def _judged(judge: Judge, rest: bytes) -> int | None:
+    """The number of what lies behind the last whole record, where it is one but for its end."""
+    if not rest:
+        return None
+    try:
+        return judge(rest)
+    except NoRecord:
+        return None

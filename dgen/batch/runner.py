@@ -1,0 +1,218 @@
+"""The run itself: takes lines, keeps the slots busy, hands what is finished to the writer.
+
+A line that fails becomes a record with an error; when memory runs out, fewer requests run at a time and the one
+that failed waits its turn again. Knows a Generator by its methods; prints nothing.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Callable
+from dataclasses import replace
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from dgen.batch import envelope
+from dgen.batch.item import Item, line_seed
+from dgen.batch.source import Problem, Source
+from dgen.batch.tally import Tally
+from dgen.batch.writer import Writer
+from dgen.engine.events import Completion, Finished
+from dgen.errors import DgenError, UsageError
+from dgen.output.records import Record
+from dgen.settings import Resolved
+
+if TYPE_CHECKING:
+    from dgen.generator import Generator
+    from dgen.job import Job
+
+
+class Runner:
+    """One run over a source.
+
+    Args:
+        generator: answers.
+        source: gives the lines.
+        writer: takes the records.
+        run_seed: what seeds of lines without one come from.
+        tally: kept up to date.
+        tell: called with what the user should know, in a line.
+        show: called after each event, to show the tally.
+    """
+
+    def __init__(
+        self,
+        generator: Generator,
+        source: Source,
+        writer: Writer,
+        *,
+        run_seed: int,
+        tally: Tally,
+        tell: Callable[[str], None] = lambda text: None,
+        show: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._generator, self._source, self._writer = generator, source, writer
+        self._run_seed, self._tally, self._tell, self._show = run_seed, tally, tell, show
+        self._again: deque[Item] = deque()
+        self._running: dict[str, tuple[Item, int]] = {}  # by request id, with the limit it was admitted under
+        self._full = generator.denoiser.num_slots
+        self._limit = self._full
+        self.interrupted = False
+
+    def interrupt(self) -> None:
+        """End soon: running requests are left for another time. Safe in a signal handler."""
+        self.interrupted = True
+        self._source.stop()
+        self._generator.engine.interrupt()
+
+    def check_prompts(self, items: Callable[[], Item | Problem | None]) -> set[int]:
+        """What only the tokenizer knows, before the first step: prompts that can't be run are written as failed.
+
+        Args:
+            items: gives one line after the other, then None.
+
+        Returns:
+            their line numbers.
+        """
+        refused = set()
+        while not self.interrupted and isinstance(item := items(), Item):
+            if self._build(item) is None:
+                refused.add(item.number)
+            self._show()
+        return refused
+
+    def run(self) -> None:
+        """Run the source to its end.
+
+        Raises:
+            OutputError, BrokenPipeError: the output can't be written.
+        """
+        while True:
+            for job, event in self._generator.run_many(_Feed(self._next)):
+                self._tally.hear(event)
+                if isinstance(event, Finished):
+                    self._finish(job, event.completion)
+                self._show()
+            if self.interrupted or (self._source.ended and not self._again):
+                return
+
+    def _next(self) -> Job | None:
+        """The next job; None when there is none, or none for now."""
+        while not self.interrupted:
+            if len(self._running) >= self._limit:
+                return None
+            item = self._again.popleft() if self._again else self._source.take(wait=not self._running)
+            if item is None:
+                return None
+            if isinstance(item, Problem):
+                self._refuse_line(item)
+            elif (job := self._build(item)) is not None:
+                self._running[job.request_id] = item, self._limit
+                self._tally.running = len(self._running)
+                return job
+        return None
+
+    def _build(self, item: Item) -> Job | None:
+        """The line's job; None where it can't be run, which is written then."""
+        settings = {**item.settings, "seed": self._seed(item)}
+        try:
+            return self._generator.job(
+                item.prompt,
+                messages=item.messages,
+                system=item.system,
+                raw=item.raw,
+                request_id=str(item.number),
+                **settings,
+            )
+        except DgenError as error:
+            asked = replace(item.resolved.settings, seed=settings["seed"])
+            self._refuse(item, error, Resolved(asked, item.resolved.sources))
+            return None
+
+    def _seed(self, item: Item) -> int:
+        own = item.resolved.settings.seed
+        return line_seed(self._run_seed, item.key) if own is None else own
+
+    def _finish(self, job: Job, completion: Completion) -> None:
+        item, admitted_under = self._running.pop(job.request_id)
+        self._tally.running = len(self._running)
+        if completion.finish_reason == "interrupted":
+            return
+        if completion.out_of_memory and self._make_room(admitted_under):
+            self._again.append(item)
+            return
+        failed = completion.finish_reason == "error"
+        if failed:
+            self._tell(f"line {item.number}: {completion.error}")
+        self._count(failed=failed)
+        self._writer.put(partial(self._record, item, partial(self._generator.record, job)), item.number)
+
+    def _make_room(self, admitted_under: int) -> bool:
+        """Let fewer requests run; False where this one failed with the memory to itself."""
+        if admitted_under > self._limit:
+            return True  # one of several that failed together
+        beside = len(self._running)
+        if not beside:
+            if self._limit < self._full:
+                # The others had to make room for a request that no room is enough for.
+                self._set_limit(self._full)
+            return False
+        self._set_limit((beside + 1) // 2)
+        self._tell(f"out of memory: going on with {self._limit} at a time")
+        return True
+
+    def _set_limit(self, limit: int) -> None:
+        self._limit = limit
+        self._generator.engine.max_running = limit
+
+    def _refuse(self, item: Item, error: DgenError, resolved: Resolved) -> None:
+        self._count(failed=True)
+        self._tell(f"line {item.number}: {error.message}")
+        build = partial(self._generator.refusal, error, resolved, request_id=item.key)
+        self._writer.put(partial(self._record, item, build), item.number)
+
+    def _refuse_line(self, problem: Problem) -> None:
+        """A stream's line that can't be used: a record without an id, which no line can be taken for."""
+        self._count(failed=True)
+        self._tell(f"line {problem.number}: {problem.reason}")
+        settings = replace(self._generator.resolved.settings, seed=self._run_seed)
+        resolved = Resolved(settings, self._generator.resolved.sources)
+
+        def build() -> Record:
+            error = UsageError(problem.reason)
+            record = self._generator.refusal(error, resolved, request_id="")
+            return self._own(record, None, problem.number, None)
+
+        self._writer.put(build, problem.number)
+
+    def _record(self, item: Item, build: Callable[[], Record]) -> Record:
+        record = self._own(build(), item.id, item.number, item.request_hash)
+        return envelope.wrap(record) if item.envelope else record
+
+    def _own(self, record: Record, id: Any, number: int, request_hash: str | None) -> Record:
+        """The record with what a batch adds to it; the long list of log-probabilities stays last."""
+        logprobs = record.pop("logprobs")
+        record.update(id=id, index=number - 1)
+        return {**record, "request_hash": request_hash, "run_seed": self._run_seed, "logprobs": logprobs}
+
+    def _count(self, *, failed: bool) -> None:
+        if failed:
+            self._tally.failed += 1
+        else:
+            self._tally.done += 1
+
+
+class _Feed:
+    """Jobs on demand; its end may be for now, and it can be asked again."""
+
+    def __init__(self, next_job: Callable[[], Job | None]) -> None:
+        self._next_job = next_job
+
+    def __iter__(self) -> _Feed:
+        return self
+
+    def __next__(self) -> Job:
+        job = self._next_job()
+        if job is None:
+            raise StopIteration
+        return job

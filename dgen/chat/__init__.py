@@ -1,0 +1,1 @@
+"""A conversation of several turns, and the file that keeps it."""

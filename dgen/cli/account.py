@@ -1,0 +1,75 @@
+"""What is told of a request: its steps and text while it runs, a line when it is over, and what it runs on."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator
+from typing import TYPE_CHECKING
+
+from dgen.cli.progress import Progress
+from dgen.cli.sink import Sink
+from dgen.cli.watch import Watch
+from dgen.settings import Resolved
+
+if TYPE_CHECKING:
+    from dgen.engine.events import Event
+    from dgen.generator import Generator
+    from dgen.job import Job
+    from dgen.output.text import Piece
+
+
+def follow(
+    items: Iterable[Event | Piece], sink: Sink, watch: Watch, progress: Progress, *, prompt_tokens: int
+) -> None:
+    """Show one request's events as they happen, and write its text."""
+    from dgen.engine.events import Denoised, Prefilled
+    from dgen.output.text import Piece
+
+    progress.update(f"reading the prompt ({prompt_tokens} tokens)")
+    for item in items:
+        if watch.shows_canvas and isinstance(item, Denoised):
+            progress.pause()
+        watch.see(item)
+        if isinstance(item, Piece):
+            progress.clear()
+            sink.piece(item)
+        elif isinstance(item, Prefilled):
+            progress.update("denoising")
+        elif isinstance(item, Denoised) and not watch.shows_canvas:
+            accepted = sum(item.accepted)
+            progress.update(
+                f"canvas {item.canvas + 1}, step {item.step + 1}: {accepted}/{len(item.accepted)} accepted, "
+                f"mean entropy {item.mean_entropy:.3f}"
+            )
+
+
+def setup_lines(generator: Generator, resolved: Resolved, threads: int) -> Iterator[str]:
+    """What was loaded, and each setting with its source."""
+    from dgen.denoiser.choice import why_reference
+
+    checkpoint = generator.checkpoint
+    yield (
+        f"model {checkpoint.name} on {checkpoint.device} in {str(checkpoint.dtype).removeprefix('torch.')}, "
+        f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}, "
+        f"CPU threads {threads}"
+    )
+    if resolved.settings.denoiser == "auto" and (reason := why_reference(checkpoint.model)):
+        yield f"denoiser reference because {reason}"
+    for name, source in resolved.sources.items():
+        yield f"  {name} = {getattr(resolved.settings, name)!r} ({source})"
+
+
+def summary(job: Job) -> str:
+    """A finished job in one line."""
+    completion = job.completion
+    assert completion is not None
+    seconds = job.timing(0.0)["denoise"] or 0.0
+    rate = f" · {len(completion.tokens) / seconds:.0f} tokens/s" if seconds else ""
+    return (
+        f"{completion.finish_reason} · {_count(len(completion.tokens), 'token')} · "
+        f"{_count(len(completion.steps), 'canvas', 'canvases')} · {_count(sum(completion.steps), 'step')}{rate} · "
+        f"seed {completion.seed}"
+    )
+
+
+def _count(number: int, noun: str, plural: str = "") -> str:
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
