@@ -186,7 +186,14 @@ def _calibration(args: argparse.Namespace) -> dict[str, Any]:
         slot, question, answer, choices = next(cases)  # type: ignore[misc]
         for name, passes, exact in (("in full", 1, True), ("4 passes", 4, False), ("1 pass", 1, False)):
             chosen = choose(
-                generator, choices, prompt=question, answer=answer, passes=passes, exact=exact, seed=index
+                generator,
+                choices,
+                prompt=question,
+                answer=answer,
+                passes=passes,
+                exact=exact,
+                goes_on=True,
+                seed=index,
             )
             even = 1 / len(choices)
             distance = sum(abs(c.probability - even) for c in chosen.choices) / 2
