@@ -112,7 +112,9 @@ def _is_kept(generator: Any, pieces: tuple[str, ...], best: Any) -> bool:
     for piece, fill, ids in zip(pieces, (*best.fills, ""), (*best.ids, ()), strict=True):
         if not best.text.startswith(piece + fill, at):
             return False
-        if b"".join(map(vocabulary.piece, ids)).decode().removeprefix(" ") != fill.removeprefix(" "):
+        written = b"".join(map(vocabulary.piece, ids)).decode()
+        # The space before a gap is given, and written by the gap's first token.
+        if written != fill and not (piece.endswith(" ") and written == f" {fill}"):
             return False
         at += len(piece) + len(fill)
     return at == len(best.text)

@@ -107,7 +107,7 @@ def choose(
     \b
     dgen choose --prompt "What colour is coal?" --answer "Coal is {{}}." --choices black,white,red
     dgen choose --answer "The capital of France is {{}}." --choices Paris,Rome --exact
-    echo "I had a bad day." | dgen choose --choices sad,happy --format json
+    echo "What do bees make?" | dgen choose --answer "Bees make {{}}." -c honey,milk --format json
 
     Without a question the answer's text stands alone.
     """  # fmt: skip
