@@ -66,6 +66,7 @@ def choose(
     answer: str = "{{}}",
     passes: int = PASSES,
     exact: bool = False,
+    goes_on: bool = False,
     progress: Progress | None = None,
     **settings: Any,
 ) -> Chosen:
@@ -78,6 +79,7 @@ def choose(
         answer: the text of an answer, with one gap for the choice.
         passes: canvases of different noise over which probabilities are averaged.
         exact: read each token with those before it pinned.
+        goes_on: the answer does not end behind the choice, so its end is not scored.
         settings: as in `Generator.job`.
 
     Raises:
@@ -87,8 +89,8 @@ def choose(
     before, behind = check_choices(choices, prompt=prompt, system=system, answer=answer, passes=passes)
     job = generator.job(prompt or "", system=system, raw=prompt is None, **settings)
     tokenizer, vocabulary = generator.checkpoint.tokenizer, generator.checkpoint.vocabulary
-    end = end_id(generator, chat=prompt is not None)
-    rows = [(*encode(before + choice + behind, tokenizer, vocabulary), end) for choice in choices]
+    end = () if goes_on else (end_id(generator, chat=prompt is not None),)
+    rows = [(*encode(before + choice + behind, tokenizer, vocabulary), *end) for choice in choices]
     longest, canvas_len = max(map(len, rows)), generator.denoiser.canvas_len
     if longest > canvas_len:
         raise UsageError(
@@ -172,12 +174,14 @@ class _Reader:
 
 
 def _shared(rows: Sequence[tuple[int, ...]]) -> int:
-    """How many first ids all rows share; different rows differ before their end."""
+    """How many first ids all rows share, each having at least one more."""
     count = 0
     while len({row[count] for row in rows}) == 1:
         count += 1
         if any(len(row) == count for row in rows):
-            raise UsageError("two choices have the same tokens", hint="Leave one of them out.")
+            raise UsageError(
+                "one choice is the beginning of all others", hint="Let the answers end: leave --goes-on out."
+            )
     return count
 
 

@@ -74,6 +74,16 @@ def test_choices_that_part_at_their_only_token_score_the_same_in_full(tiny):
     assert {choice.tokens for choice in full.choices} == {2}
 
 
+def test_an_answer_that_goes_on_is_scored_without_its_end(builtin):
+    options = {"prompt": "Count from 1 to 5.", "answer": "1, 2, {{}}", "seed": 1}
+    ended, open_ended = (choose(builtin, ("3", "4"), goes_on=flag, **options) for flag in (False, True))
+    assert open_ended.best == "3"
+    assert ended.mass < 0.5 < open_ended.mass
+    assert ended.choices[0].tokens == open_ended.choices[0].tokens + 1
+    with pytest.raises(UsageError, match="beginning of all others"):
+        choose(builtin, ("3", "3, 4"), goes_on=True, **options)
+
+
 @pytest.mark.parametrize(
     ("choices", "options", "says"),
     [

@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 _INPUT, _SCORING, _OUTPUT = "Question", "Scoring", "Output"
 SLOTS = 8
+LEAST_MASS = 0.5
+"""Below this, what the probabilities are shares of is hardly what the model would say."""
 
 
 @takes_settings(scope="run")
@@ -83,6 +85,14 @@ def choose(
             "--exact", help="Score each choice in full, one step a token.", rich_help_panel=_SCORING
         ),
     ] = False,
+    goes_on: Annotated[
+        bool,
+        typer.Option(
+            "--goes-on",
+            help="The answer goes on behind the choice: don't score its end.",
+            rich_help_panel=_SCORING,
+        ),
+    ] = False,
     seed: options.Seed = None,
     output_format: Annotated[
         str, typer.Option("--format", help="text or json.", metavar="text|json", rich_help_panel=_OUTPUT)
@@ -97,7 +107,7 @@ def choose(
     \b
     dgen choose --prompt "What colour is coal?" --answer "Coal is {{}}." --choices black,white,red
     dgen choose --answer "The capital of France is {{}}." --choices Paris,Rome --exact
-    echo "I had a bad day." | dgen choose --choices sad,happy --format json
+    echo "What do bees make?" | dgen choose --answer "Bees make {{}}." -c honey,milk --format json
 
     Without a question the answer's text stands alone.
     """  # fmt: skip
@@ -142,6 +152,7 @@ def choose(
             answer=answer,
             passes=draws,
             exact=exact,
+            goes_on=goes_on,
             progress=lambda doing, done, total: progress.update(f"{doing}: {done} of {total}"),
         )
         seconds = {"load": loaded - started, "scoring": time.perf_counter() - loaded}
@@ -185,6 +196,15 @@ def _write(sink: Sink, generator: Generator, found: Chosen, seconds: dict[str, f
             **runtime_of(generator),
         )
         sink.document(dumps(run))
+    if found.mass < LEAST_MASS:
+        sink.note(
+            "The choices hold little of the model's probability: "
+            + (
+                "--answer gives them a sentence to stand in."
+                if found.exact
+                else "try --exact, or --answer for a sentence."
+            )
+        )
     way = "in full" if found.exact else "at once"
     sink.note(
         f"{way} · {found.passes} decoder passes · {seconds['scoring']:.1f} s · the choices hold "
