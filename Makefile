@@ -13,7 +13,7 @@ demo: $(READY)
 	$(PY) -m dgen generate --prompt "Tell me a story about a brave fox."
 
 test: $(READY)
-	$(PY) -m pytest
+	$(PY) -m pytest -n auto --maxprocesses 4 --dist worksteal
 
 check: $(READY)
 	$(PY) -m ruff check .

@@ -6,10 +6,17 @@ No test reads the user's DGEN_ variables.
 from __future__ import annotations
 
 import os
+import signal
+
+# Read when torch is first imported. Tests run side by side, on models too small for a second thread to help.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 import pytest
 import torch
 
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    # So it is under nohup and in a script's background, and every program that a test starts would inherit it.
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 if not torch.cuda.is_available():
     # Read when triton is first imported: without a card, kernels run in its interpreter.
     os.environ.setdefault("TRITON_INTERPRET", "1")

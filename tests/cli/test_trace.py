@@ -63,7 +63,7 @@ def test_html_spares_the_trace_and_says_what_cannot_be_written(dgen, trace, tmp_
     assert dgen("trace", "html", trace, "-o", trace).code == 2
     assert trace.read_text(encoding="utf-8") == before
     done = dgen("trace", "html", trace, "-o", tmp_path / "none" / "t.html")
-    assert done.code == 1
+    assert done.code == 2
     assert "can't write" in done.err
 
 
