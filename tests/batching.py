@@ -161,7 +161,7 @@ def batch(
                 writer,
                 run_seed=resume.seed if resume.seed is not None else 1,
                 tally=tally,
-                tell=told.append,
+                tell=lambda text, hint: told.append(text),
             )
 
             def show() -> None:

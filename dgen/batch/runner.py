@@ -36,7 +36,7 @@ class Runner:
         writer: takes the records.
         run_seed: what seeds of lines without one come from.
         tally: kept up to date.
-        tell: called with what the user should know, in a line.
+        tell: called with what the user should know, in a line, and what to try, which may be empty.
         show: called after each event, to show the tally.
     """
 
@@ -48,7 +48,7 @@ class Runner:
         *,
         run_seed: int,
         tally: Tally,
-        tell: Callable[[str], None] = lambda text: None,
+        tell: Callable[[str, str], None] = lambda text, hint: None,
         show: Callable[[], None] = lambda: None,
     ) -> None:
         self._generator, self._source, self._writer = generator, source, writer
@@ -143,7 +143,7 @@ class Runner:
             return
         failed = completion.finish_reason == "error"
         if failed:
-            self._tell(f"line {item.number}: {completion.error}")
+            self._tell(f"line {item.number}: {completion.error}", completion.error_hint)
         self._count(failed=failed)
         self._writer.put(partial(self._record, item, partial(self._generator.record, job)), item.number)
 
@@ -158,7 +158,7 @@ class Runner:
                 self._set_limit(self._full)
             return False
         self._set_limit((beside + 1) // 2)
-        self._tell(f"out of memory: going on with {self._limit} at a time")
+        self._tell(f"out of memory: going on with {self._limit} at a time", "")
         return True
 
     def _set_limit(self, limit: int) -> None:
@@ -167,14 +167,14 @@ class Runner:
 
     def _refuse(self, item: Item, error: DgenError, resolved: Resolved) -> None:
         self._count(failed=True)
-        self._tell(f"line {item.number}: {error.message}")
+        self._tell(f"line {item.number}: {error.message}", error.hint)
         build = partial(self._generator.refusal, error, resolved, request_id=item.key)
         self._writer.put(partial(self._record, item, build), item.number)
 
     def _refuse_line(self, problem: Problem) -> None:
         """A stream's line that can't be used: a record without an id, which no line can be taken for."""
         self._count(failed=True)
-        self._tell(f"line {problem.number}: {problem.reason}")
+        self._tell(f"line {problem.number}: {problem.reason}", problem.hint)
         settings = replace(self._generator.resolved.settings, seed=self._run_seed)
         resolved = Resolved(settings, self._generator.resolved.sources)
 

@@ -26,10 +26,11 @@ _PATIENCE = 0.1  # seconds between two looks at whether to stop
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A line that can't be used: its number and why."""
+    """A line that can't be used: its number, why, and what to try, where that says more."""
 
     number: int
     reason: str
+    hint: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +121,7 @@ class FileSource:
             try:
                 item = self._reader.read(line)
             except LineError as error:
-                tell(Problem(line.number, str(error)))
+                tell(Problem(line.number, str(error), error.hint))
                 continue
             first = numbers.setdefault(item.key, line.number)
             if first != line.number:
@@ -240,7 +241,7 @@ class StreamSource:
                 raise LineError(f"the id {item.id!r} is that of line {first} already")
             return item if self._wanted(item) else None
         except LineError as error:
-            return Problem(line.number, str(error))
+            return Problem(line.number, str(error), error.hint)
 
 
 def is_stream(path: str) -> bool:

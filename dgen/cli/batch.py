@@ -159,14 +159,16 @@ def _descriptor(path: str) -> int:
 
 
 def _checked(source: FileSource, sink: Sink, progress: Progress, path: str) -> dict[str, Entry]:
-    """The input's entries, if every line is good; each bad one is told."""
-    bad = 0
+    """The input's entries, if every line is good; each bad one is told, and each hint once."""
+    bad, hinted = 0, set[str]()
 
     def tell(problem: Problem) -> None:
         nonlocal bad
         bad += 1
         progress.pause()
-        sink.error(UsageError(f"line {problem.number}: {problem.reason}"))
+        hint = "" if problem.hint in hinted else problem.hint
+        hinted.add(problem.hint)
+        sink.error(UsageError(f"line {problem.number}: {problem.reason}", hint=hint))
 
     entries = source.check(tell)
     if bad:

@@ -158,6 +158,26 @@ def test_every_bad_line_is_named_before_anything_is_loaded(dgen, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
+def test_a_hint_that_many_lines_share_is_given_once(dgen, checkpoint, tmp_path):
+    bad = [{"prompt": "a", "steps": 0}, {"prompt": "b", "steps": 0}, {"prompt": "c", "t_max": -1}]
+    common = ("generate", "-m", checkpoint, "--output", tmp_path / "out.jsonl", "--input")
+    done = dgen(*common, write(tmp_path / "bad.jsonl", bad))
+    kinds = [line.split(": ")[:2] for line in done.err.splitlines()]
+    assert [words if words[0] == "Hint" else words[1] for words in kinds] == [
+        "line 1",
+        ["Hint", "Most denoising steps a canvas."],
+        "line 2",
+        "line 3",
+        ["Hint", "Temperature of the first step."],
+        f"3 lines of '{tmp_path / 'bad.jsonl'}' can't be used; nothing was run",
+        ["Hint", "Correct or remove what is named above."],
+    ]
+    done = dgen(*common, write(tmp_path / "long.jsonl", [{"prompt": "a", "max_tokens": 5000}] * 2))
+    told = [line for line in done.err.splitlines() if line.startswith(("Warning: line", "Hint"))]
+    assert [line.split(": ")[0] for line in told] == ["Warning", "Hint", "Warning"]
+    assert "Set --max-tokens to at most" in told[1]
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "says"),
     [
