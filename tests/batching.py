@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import zlib
 from functools import cache
 from pathlib import Path
@@ -17,7 +18,7 @@ from dgen.batch.item import Reader
 from dgen.batch.results import Results
 from dgen.batch.resume import Resume, may_be_torn
 from dgen.batch.runner import Runner
-from dgen.batch.source import FileSource, Shard
+from dgen.batch.source import FileSource, Shard, StreamSource
 from dgen.batch.tally import Tally
 from dgen.batch.writer import Writer
 from dgen.engine.engine import Engine
@@ -176,3 +177,25 @@ def batch(
     finally:
         results.close()
     return tally, told
+
+
+def stream_batch(lines: list[Any], output: Path) -> Tally:
+    """What the command does with a stream of lines, each given as data or as it stands."""
+    reader, writer = os.pipe()
+    os.write(writer, "".join(f"{x if isinstance(x, str) else json.dumps(x)}\n" for x in lines).encode())
+    os.close(writer)
+    source = StreamSource(reader, Reader(LAYERS, model="scripted"), ALL)
+    results = Results(str(output))
+    try:
+        resume = Resume(
+            str(output), model="scripted", revision=None, seed=1, entries=None, find=lambda number: None
+        )
+        results.settle(resume.judge, may_be_torn=may_be_torn)
+        tally = Tally(before=len(resume.done))
+        with Writer(results) as out:
+            source.begin(lambda item: not resume.is_done(item), done=resume.done)
+            Runner(generator(), source, out, run_seed=1, tally=tally).run()
+    finally:
+        results.close()
+        os.close(reader)
+    return tally

@@ -128,6 +128,20 @@ class Reader:
         return resolved
 
 
+def identify(line: Line) -> tuple[Id | None, bool]:
+    """What a line that can't be run is called, and whether its answer goes into OpenAI's envelope.
+
+    None where that can't be told: the line is no JSON object, or its id is none.
+    """
+    try:
+        fields = parse(line)
+        if envelope.is_one(fields):
+            return envelope.id_of(fields), True
+        return _id(fields.get("id"), line.number), False
+    except (LineError, RecursionError):
+        return None, False
+
+
 def line_seed(run_seed: int, key: str) -> int:
     """The seed of a line that gives none: a function of the run's seed and the line's id, and of nothing else."""
     digest = hashlib.sha256(f"{run_seed}:{key}".encode()).digest()

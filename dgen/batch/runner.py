@@ -172,7 +172,7 @@ class Runner:
         self._writer.put(partial(self._record, item, build), item.number)
 
     def _refuse_line(self, problem: Problem) -> None:
-        """A stream's line that can't be used: a record without an id, which no line can be taken for."""
+        """A line that can't be used: a failed record, under the line's id where that is known."""
         self._count(failed=True)
         self._tell(f"line {problem.number}: {problem.reason}", problem.hint)
         settings = replace(self._generator.resolved.settings, seed=self._run_seed)
@@ -181,7 +181,8 @@ class Runner:
         def build() -> Record:
             error = UsageError(problem.reason)
             record = self._generator.refusal(error, resolved, request_id="")
-            return self._own(record, None, problem.number, None)
+            record = self._own(record, problem.id, problem.number, None)
+            return envelope.wrap(record) if problem.envelope else record
 
         self._writer.put(build, problem.number)
 

@@ -254,7 +254,7 @@ def _run(
                     refused = runner.check_prompts(partial(source.take, wait=True))
                     source.begin(lambda item: item.number not in refused and _is_left(resume, item))
                 else:
-                    source.begin(partial(_is_left, resume))
+                    source.begin(partial(_is_left, resume), done=resume.done)
                 runner.run()
     except BrokenPipeError:
         raise ClosedPipe from None

@@ -6,7 +6,7 @@ import json
 from functools import partial
 
 import pytest
-from batching import LAYERS, Crowded, batch, by_id, generator, read_lines, write_lines
+from batching import LAYERS, Crowded, batch, by_id, generator, read_lines, stream_batch, write_lines
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -164,6 +164,50 @@ def test_failures_are_records_and_are_run_again(tmp_path):
     tally, _ = batch(write_lines(source, lines), tmp_path / "out")
     assert (tally.before, tally.done, tally.failed) == (1, 2, 0)
     assert {record["error"] for record in by_id(tmp_path / "out").values()} == {None}
+
+
+def test_a_streams_bad_line_fails_under_its_id_and_is_run_again(tmp_path):
+    bad = [
+        {"id": "x", "promt": "a cat"},
+        {"custom_id": "y", "body": {"messages": [], "n": 2}},
+        "no line at all",
+    ]
+    tally = stream_batch([*bad, {"id": "z", "prompt": "tea"}], tmp_path / "out")
+    assert (tally.done, tally.failed) == (1, 3)
+    for record in read_lines(tmp_path / "out"):
+        VALIDATOR.validate(record)
+    found = by_id(tmp_path / "out")
+    assert set(found) == {"x", "y", "z", None}
+    assert "did you mean 'prompt'" in found["x"]["error"]
+    assert found["y"]["response"]["status_code"] == 400
+    assert "n must be 1" in found["y"]["error"]["message"]
+
+    good = {"custom_id": "y", "body": {"messages": [{"role": "user", "content": "hi"}]}}
+    again = [{"id": "x", "prompt": "a cat"}, good, {"id": "z", "prompt": "tea"}]
+    tally = stream_batch(again, tmp_path / "out")
+    assert (tally.before, tally.done, tally.failed) == (1, 2, 0)
+    assert set(by_id(tmp_path / "out")) == {"x", "y", "z"}
+
+
+def test_a_second_line_of_an_id_never_stands_for_the_first(tmp_path):
+    lines = [{"id": "x", "prompt": "a cat"}, {"id": "x", "prompt": "tea"}, {"id": "x", "promt": "tea"}]
+    tally = stream_batch(lines, tmp_path / "out")
+    assert (tally.done, tally.failed) == (1, 2)
+    first = next(record for record in read_lines(tmp_path / "out") if record["id"] == "x")
+    for again in (lines, lines[1:], lines[2:]):
+        tally = stream_batch(again, tmp_path / "out")
+        assert (tally.before, tally.done) == (1, 0)
+        assert tally.failed == min(len(again), 2)
+        records = read_lines(tmp_path / "out")
+        assert [record for record in records if record["id"] is not None] == [first]
+
+
+def test_a_line_that_comes_again_corrected_is_run(tmp_path):
+    stream_batch([{"id": "x", "promt": "a cat"}, {"id": "x", "prompt": "a cat"}], tmp_path / "out")
+    assert {record["finish_reason"] == "error" for record in read_lines(tmp_path / "out")} == {True, False}
+    tally = stream_batch([{"id": "x", "prompt": "a cat"}], tmp_path / "out")
+    assert (tally.before, tally.done, tally.failed) == (1, 0, 0)
+    assert set(by_id(tmp_path / "out")) == {"x"}
 
 
 def test_nothing_is_run_twice(tmp_path):

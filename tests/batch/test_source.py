@@ -159,6 +159,32 @@ def test_a_streams_bad_lines_are_problems_and_repeated_ids_too():
     assert [type(item) for item in found] == [Item, Problem, Problem]
 
 
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ({"id": "x", "promt": "a"}, ("x", False)),
+        ({"id": 5, "prompt": "a", "steps": 0}, (5, False)),
+        ({"promt": "a"}, ("2", False)),
+        ({"custom_id": "c", "body": {"messages": []}}, ("c", True)),
+        ({"custom_id": "c", "method": "GET"}, ("c", True)),
+        ({"custom_id": 7, "body": {}}, (None, False)),
+        ({"id": "", "prompt": "a"}, (None, False)),
+        ({"id": 2**70, "prompt": "a"}, (None, False)),
+        ({"id": "first", "promt": "a"}, (None, False)),
+        ({"id": "first", "prompt": "b"}, (None, False)),
+        ({"id": "done", "promt": "a"}, (None, False)),
+        ([1], (None, False)),
+    ],
+    ids=str,
+)
+def test_a_bad_line_of_a_stream_keeps_its_id_unless_another_has_it(line, named):
+    source, writer = stream(b'{"id":"first","prompt":"a"}\n' + json.dumps(line).encode())
+    os.close(writer)
+    source.begin(lambda item: True, done={"done"})
+    _, problem = taken(source)
+    assert (problem.id, problem.envelope) == named
+
+
 def test_a_waiting_stream_can_be_stopped():
     source, _ = stream()
     threading.Timer(0.05, source.stop).start()
