@@ -74,15 +74,15 @@ class Results:
         if self._anew:
             os.ftruncate(self._descriptor, 0)
 
-    def settle(self, judge: Judge, *, may_be_torn: Callable[[bytes], bool]) -> int:
+    def settle(self, judge: Judge, *, may_be_torn: Callable[[bytes, bool], bool]) -> int:
         """Take up what the file holds: repair its end, drop what `judge` drops; returns how many records stay.
 
         A last record that lacks nothing but its end is whole, if `judge` can read it.
 
         Args:
             judge: called once with each record, in the file's order.
-            may_be_torn: whether bytes behind the last whole record may be the start of one; if not, the file is
-                somebody else's.
+            may_be_torn: from the bytes behind the last whole record, and whether there is one, to whether they may
+                be the start of one; if not, the file is somebody else's.
 
         Raises:
             UsageError: the file holds something else, or whatever `judge` raises; the file is as it was.
@@ -99,7 +99,7 @@ class Results:
                     if number is not None:
                         self._keep(extent.offset, extent.size, number)
             rest = _judged(judge, layout.rest)
-            if layout.rest and rest is None and not may_be_torn(layout.rest):
+            if layout.rest and rest is None and not may_be_torn(layout.rest, bool(numbers)):
                 raise ValueError("it does not end with a record")
         except ValueError as error:
             raise UsageError(

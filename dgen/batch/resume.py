@@ -172,10 +172,26 @@ class Resume:
         )
 
 
-def may_be_torn(rest: bytes) -> bool:
-    """Whether the bytes may be the start of a record whose writing was cut off."""
+def may_be_torn(rest: bytes, has_records: bool) -> bool:
+    """Whether the bytes may be the start of a record whose writing was cut off.
+
+    Args:
+        rest: what lies behind the file's last whole line.
+        has_records: whether all lines before are records. Any object without an end will do then, since other
+            programs space and order one in ways of their own; alone, it must begin exactly as ours do.
+    """
     start = rest.rstrip(b"\0")
-    return any(start.startswith(known[: len(start)]) for known in _STARTS)
+    if any(start.startswith(known[: len(start)]) for known in _STARTS):
+        return True
+    return has_records and start.lstrip().startswith(b"{") and not _is_json(start)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _shown(value: object) -> str:
