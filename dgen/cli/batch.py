@@ -17,6 +17,7 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dgen.batch.item import Item, Reader
+from dgen.batch.places import descriptor_of
 from dgen.batch.results import Results
 from dgen.batch.resume import Resume, may_be_torn
 from dgen.batch.runner import Runner
@@ -116,6 +117,8 @@ def _prepare(sink: Sink, layers: Sequence[Layer], options: _Asked, *, verbose: b
         with Progress(sink) as progress:
             progress.update("checking the input")
             entries = _checked(source, sink, progress, options.source)
+    if descriptor_of(options.output) == 1:
+        sink.check()
     with Results(options.output, overwrite=options.overwrite) as results:
         _check_apart(options.source, results)
         if options.ordered and not results.resumable:

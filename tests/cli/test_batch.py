@@ -239,9 +239,20 @@ def test_a_full_disk_is_said_once(dgen, checkpoint, prompts):
     assert "No space left" in done.err
 
 
-def test_stdout_may_be_the_output(dgen, checkpoint, prompts):
-    done = dgen(*BASE, "-q", "-m", checkpoint, "--input", prompts, "--output", "-")
+@pytest.mark.parametrize("output", ["-", "/dev/stdout", "/dev/fd/1"])
+def test_stdout_may_be_the_output(dgen, checkpoint, prompts, output):
+    done = dgen(*BASE, "-q", "-m", checkpoint, "--input", prompts, "--output", output)
+    assert (done.code, done.err) == (0, "")
     assert {json.loads(line)["id"] for line in done.out.splitlines()} == {f"p{n}" for n in range(10)}
+
+
+def test_a_command_may_be_the_output_and_stdout_must_be_open(shell, tmp_path):
+    write(tmp_path / "in", [{"prompt": "a cat"}])
+    run = '$DGEN generate -q -m "$MODEL" --max-tokens 8 --input in --output'
+    done = shell(f"{run} >(wc -l > lines); echo $?; wait $!; {run} - >&-; echo $?", cwd=tmp_path)
+    assert done.stdout.split() == ["0", "1"]
+    assert (tmp_path / "lines").read_text().strip() == "1"
+    assert "standard output is closed" in done.stderr
 
 
 # Never confident: each canvas takes all its steps.
