@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import threading
 import zlib
 from functools import cache
 from pathlib import Path
@@ -126,6 +127,16 @@ def by_id(path: Path) -> dict[Any, dict[str, Any]]:
     return dict(zip(ids, records, strict=True))
 
 
+class Finishing(Writer):
+    """Counts lines as they are finished, which is before they are written."""
+
+    finished = 0
+
+    def put(self, *args: Any, **kwargs: Any) -> None:
+        super().put(*args, **kwargs)
+        self.finished += 1
+
+
 def batch(
     source: Path,
     output: Path,
@@ -138,6 +149,11 @@ def batch(
     """What the command does with a file, in this process; `interrupt_after` counts finished lines."""
     made = made or generator(layers=layers)
     told: list[str] = []
+
+    def tell(text: str, hint: str) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        told.append(text)
+
     reader = Reader(layers, model="scripted")
     lines = FileSource(str(source), reader, shard)
     problems: list[Any] = []
@@ -155,18 +171,18 @@ def batch(
         )
         results.settle(resume.judge, may_be_torn=may_be_torn)
         tally = Tally(total=lines.total, before=len(resume.done))
-        with Writer(results) as writer:
+        with Finishing(results, tally, tell) as writer:
             runner = Runner(
                 made,
                 lines,
                 writer,
                 run_seed=resume.seed if resume.seed is not None else 1,
                 tally=tally,
-                tell=lambda text, hint: told.append(text),
+                tell=tell,
             )
 
             def show() -> None:
-                if interrupt_after is not None and tally.done + tally.failed >= interrupt_after:
+                if interrupt_after is not None and writer.finished >= interrupt_after:
                     runner.interrupt()
 
             runner._show = show
@@ -192,7 +208,7 @@ def stream_batch(lines: list[Any], output: Path) -> Tally:
         )
         results.settle(resume.judge, may_be_torn=may_be_torn)
         tally = Tally(before=len(resume.done))
-        with Writer(results) as out:
+        with Writer(results, tally) as out:
             source.begin(lambda item: not resume.is_done(item), done=resume.done)
             Runner(generator(), source, out, run_seed=1, tally=tally).run()
     finally:

@@ -35,7 +35,7 @@ class Runner:
         source: gives the lines.
         writer: takes the records.
         run_seed: what seeds of lines without one come from.
-        tally: kept up to date.
+        tally: kept up to date, but for what is the writer's.
         tell: called with what the user should know, in a line, and what to try, which may be empty.
         show: called after each event, to show the tally.
     """
@@ -144,8 +144,23 @@ class Runner:
         failed = completion.finish_reason == "error"
         if failed:
             self._tell(f"line {item.number}: {completion.error}", completion.error_hint)
-        self._count(failed=failed)
-        self._writer.put(partial(self._record, item, partial(self._generator.record, job)), item.number)
+        self._writer.put(
+            partial(self._record, item, partial(self._generator.record, job)),
+            item.number,
+            failed=failed,
+            instead=partial(self._broken, item, job),
+        )
+
+    def _broken(self, item: Item, job: Job, error: DgenError) -> Record:
+        """The record of a request that was answered, but whose record could not be built."""
+        build = partial(
+            self._generator.refusal,
+            error,
+            job.resolved,
+            request_id=job.request_id,
+            prompt_tokens=len(job.request.prompt_ids),
+        )
+        return self._record(item, build)
 
     def _make_room(self, admitted_under: int) -> bool:
         """Let fewer requests run; False where this one failed with the memory to itself."""
@@ -166,14 +181,12 @@ class Runner:
         self._generator.engine.max_running = limit
 
     def _refuse(self, item: Item, error: DgenError, resolved: Resolved) -> None:
-        self._count(failed=True)
         self._tell(f"line {item.number}: {error.message}", error.hint)
         build = partial(self._generator.refusal, error, resolved, request_id=item.key)
-        self._writer.put(partial(self._record, item, build), item.number)
+        self._writer.put(partial(self._record, item, build), item.number, failed=True)
 
     def _refuse_line(self, problem: Problem) -> None:
         """A line that can't be used: a failed record, under the line's id where that is known."""
-        self._count(failed=True)
         self._tell(f"line {problem.number}: {problem.reason}", problem.hint)
         settings = replace(self._generator.resolved.settings, seed=self._run_seed)
         resolved = Resolved(settings, self._generator.resolved.sources)
@@ -184,7 +197,7 @@ class Runner:
             record = self._own(record, problem.id, problem.number, None)
             return envelope.wrap(record) if problem.envelope else record
 
-        self._writer.put(build, problem.number)
+        self._writer.put(build, problem.number, failed=True)
 
     def _record(self, item: Item, build: Callable[[], Record]) -> Record:
         record = self._own(build(), item.id, item.number, item.request_hash)
@@ -195,12 +208,6 @@ class Runner:
         logprobs = record.pop("logprobs")
         record.update(id=id, index=number - 1)
         return {**record, "request_hash": request_hash, "run_seed": self._run_seed, "logprobs": logprobs}
-
-    def _count(self, *, failed: bool) -> None:
-        if failed:
-            self._tally.failed += 1
-        else:
-            self._tally.done += 1
 
 
 class _Feed:

@@ -241,7 +241,7 @@ def _run(
     assert resume.seed is not None
     tally.started = time.perf_counter()
     try:
-        with BatchProgress(sink, tally) as progress, Writer(results) as writer:
+        with BatchProgress(sink, tally) as progress, Writer(results, tally, progress.warn) as writer:
             runner = Runner(
                 generator,
                 source,
