@@ -24,6 +24,7 @@ from dgen.batch.runner import Runner
 from dgen.batch.source import Entry, FileSource, Problem, Shard, StreamSource, is_stream
 from dgen.batch.tally import Tally
 from dgen.batch.writer import Writer
+from dgen.checkpoint import target
 from dgen.checkpoint.preview import Preview, preview
 from dgen.cli.account import setup_lines
 from dgen.cli.batch_progress import BatchProgress, duration
@@ -117,6 +118,7 @@ def _prepare(sink: Sink, layers: Sequence[Layer], options: _Asked, *, verbose: b
         with Progress(sink) as progress:
             progress.update("checking the input")
             entries = _checked(source, sink, progress, options.source)
+    target.check_names(run.settings.device, run.settings.dtype)
     if descriptor_of(options.output) == 1:
         sink.check()
     with Results(options.output, overwrite=options.overwrite) as results:
@@ -197,6 +199,7 @@ def _resume(
         seed=run.settings.seed,
         entries=entries,
         find=source.find if isinstance(source, FileSource) else lambda number: None,
+        dtype=None if run.settings.dtype == "auto" else target.DTYPES[run.settings.dtype],
     )
     results.settle(resume.judge, may_be_torn=may_be_torn)
     if resume.seed is None:

@@ -122,6 +122,23 @@ def test_what_is_all_done_loads_no_model(dgen, checkpoint, prompts, tmp_path, mo
     assert dgen(*common).code == 0
 
 
+def test_another_dtype_is_refused_before_anything_is_loaded_or_dropped(
+    dgen, checkpoint, tmp_path, monkeypatch
+):
+    source = write(tmp_path / "in.jsonl", [{"prompt": "a cat"}, {"prompt": "tea", "max_tokens": 5000}])
+    common = (*BASE, "-m", checkpoint, "--input", source, "--output", tmp_path / "out.jsonl")
+    assert dgen(*common).code == 4
+    before = (tmp_path / "out.jsonl").read_bytes()
+    monkeypatch.setattr("dgen.cli.batch._load", None)
+    done = dgen(*common, "--dtype", "bf16")
+    assert done.code == 2
+    assert 'dtype was "float32" and is "bfloat16" now' in done.err
+    assert "dtype fp16 is refused" in dgen(*common, "--dtype", "fp16").err
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+    write(source, [{"prompt": "a cat"}])
+    assert dgen(*common, "--dtype", "fp32").code == 0
+
+
 def test_failed_lines_are_records_exit_4_and_run_again(dgen, checkpoint, tmp_path):
     source = write(
         tmp_path / "in.jsonl", [{"id": 1, "prompt": "a cat"}, {"id": 2, "prompt": "tea", "max_tokens": 5000}]
