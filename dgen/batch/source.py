@@ -202,8 +202,15 @@ class StreamSource:
         self._ready: deque[Line] = deque()
         self._numbers: dict[str, int] = {}
         self._done: Container[str] = ()
+        self._had_line = False
         self._exhausted = False
         self._stopped = False
+
+    def is_empty(self) -> bool:
+        """Whether it has ended without a line; false as long as that can't be told without waiting."""
+        if not (self._had_line or self._exhausted) and select.select([self._descriptor], [], [], 0)[0]:
+            self._pull()
+        return self._exhausted and not self._had_line
 
     def take(self, *, wait: bool) -> Item | Problem | None:
         """See `Source.take`."""
@@ -235,7 +242,9 @@ class StreamSource:
         except OSError as error:
             raise UsageError(f"can't read the input: {error.strerror}", hint="Check the input.") from None
         self._exhausted = not chunk
-        self._ready.extend(self._splitter.push(chunk) if chunk else self._splitter.finish())
+        lines = self._splitter.push(chunk) if chunk else self._splitter.finish()
+        self._had_line = self._had_line or bool(lines)
+        self._ready.extend(lines)
 
     def _use(self, line: Line) -> Item | Problem | None:
         if not self._shard.holds(line.number):

@@ -185,6 +185,31 @@ def test_a_bad_line_of_a_stream_keeps_its_id_unless_another_has_it(line, named):
     assert (problem.id, problem.envelope) == named
 
 
+def test_a_stream_is_empty_once_it_has_ended_without_a_line():
+    for data, empty in ((b"", True), (b"\n  \n", True), (b"nope", False), (b'{"prompt":"a"}\n', False)):
+        source, writer = stream(data)
+        assert not source.is_empty()
+        os.close(writer)
+        assert source.is_empty() == empty
+        assert len(taken(source)) == (not empty)
+        assert source.is_empty() == empty
+
+
+def test_looking_whether_a_stream_is_empty_takes_nothing_from_it():
+    source, writer = stream(b'{"prompt":"a"}\n{"prompt"')
+    assert not source.is_empty()
+    os.write(writer, b':"b"}')
+    os.close(writer)
+    assert [item.prompt for item in taken(source)] == ["a", "b"]
+
+
+def test_a_stream_with_lines_of_other_shards_alone_is_not_empty():
+    source, writer = stream(b'{"prompt":"a"}\n', index=2, count=2)
+    os.close(writer)
+    assert taken(source) == []
+    assert not source.is_empty()
+
+
 def test_a_waiting_stream_can_be_stopped():
     source, _ = stream()
     threading.Timer(0.05, source.stop).start()

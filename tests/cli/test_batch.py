@@ -9,12 +9,14 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from dgen.cli.interruption import Terminated
 from dgen.output.schema import schema
 
 BASE = ("generate", "--max-tokens", "24", "--steps", "6", "--seed", "1")
@@ -244,6 +246,25 @@ def test_a_stream_is_run_as_it_comes_and_resumed(shell, tmp_path):
     assert set(untimed(tmp_path / "out.jsonl")) == {"1", "x", None}
 
 
+def test_an_empty_stream_is_refused_as_an_empty_file_is(dgen, checkpoint, tmp_path, monkeypatch):
+    (tmp_path / "in").touch()
+    common = (*BASE, "-m", checkpoint, "--output", tmp_path / "out.jsonl", "--input")
+    with monkeypatch.context() as patched:
+        patched.setattr("dgen.cli.batch._load", None)
+        for source, where in ((tmp_path / "in", f"in '{tmp_path / 'in'}'"), ("-", "on stdin")):
+            done = dgen(*common, source)
+            assert done.code == 2
+            assert f"there is no prompt {where}" in done.err
+            assert not (tmp_path / "out.jsonl").exists()
+    os.mkfifo(tmp_path / "pipe")
+    late = threading.Timer(0.1, (tmp_path / "pipe").write_bytes, [b"\n \n"])
+    late.start()
+    done = dgen(*common, tmp_path / "pipe")  # blank lines: not known to be empty before it is read
+    late.join()
+    assert done.code == 2
+    assert "there is no prompt in" in done.err
+
+
 def test_a_reader_that_leaves_ends_it_quietly(shell, prompts):
     run = f'$DGEN generate -q -m "$MODEL" --max-tokens 8 --input {prompts} --output -'
     done = shell(f"set -o pipefail; {run} | head -c 1")
@@ -294,6 +315,36 @@ def wait_for_lines(path: Path, count: int) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("no line came")
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"), [(KeyboardInterrupt(), 130), (Terminated(signal.SIGTERM), 143)], ids=str
+)
+def test_a_signal_before_the_run_says_that_nothing_was_run(
+    dgen, checkpoint, prompts, tmp_path, monkeypatch, ended, code
+):
+    output = tmp_path / "out.jsonl"
+    output.write_text("my thesis\n")
+    flags = [
+        "generate",
+        "-m",
+        str(checkpoint),
+        "--input",
+        str(prompts),
+        "--output",
+        str(output),
+        "--overwrite",
+    ]
+
+    def load(*args, **kwargs):
+        raise ended
+
+    monkeypatch.setattr("dgen.cli.batch._load", load)
+    monkeypatch.setattr(sys, "argv", ["dgen", *flags])
+    done = dgen(*flags)
+    assert done.code == code
+    assert done.err == f"Interrupted before anything was run. To run it: dgen {' '.join(flags)}\n"
+    assert output.read_text() == "my thesis\n"
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
