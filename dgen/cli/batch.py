@@ -28,7 +28,7 @@ from dgen.cli.account import setup_lines
 from dgen.cli.batch_account import say_done, say_how_to_resume, say_nothing_was_run, summary
 from dgen.cli.batch_input import check_not_empty, open_input, shard_of
 from dgen.cli.batch_progress import BatchProgress
-from dgen.cli.interruption import Interruption, Terminated
+from dgen.cli.interruption import Interruption, Terminated, Unswallowed
 from dgen.cli.progress import Progress
 from dgen.cli.sink import ClosedPipe, Sink
 from dgen.cli.threads import settle_threads
@@ -95,7 +95,8 @@ def run_batch(
     asked = _Asked(source, output, ordered, overwrite, shard_of(shard), system, raw)
     with contextlib.ExitStack() as files:
         try:
-            ready = _prepare(sink, layers, asked, files, verbose=verbose)
+            with Unswallowed() as signals:
+                ready = _prepare(sink, layers, asked, files, signals, verbose=verbose)
         except (KeyboardInterrupt, Terminated) as ended:
             say_nothing_was_run(sink, source)
             return ended.exit_code if isinstance(ended, Terminated) else Interruption.exit_code
@@ -106,7 +107,13 @@ def run_batch(
 
 
 def _prepare(
-    sink: Sink, layers: Sequence[Layer], options: _Asked, files: contextlib.ExitStack, *, verbose: bool
+    sink: Sink,
+    layers: Sequence[Layer],
+    options: _Asked,
+    files: contextlib.ExitStack,
+    signals: Unswallowed,
+    *,
+    verbose: bool,
 ) -> _Ready:
     """All that comes before the run; what is opened goes into `files`."""
     asked = resolve(layers, partial=True).settings
@@ -133,8 +140,13 @@ def _prepare(
         if resume.done or resume.failed:
             again = f", {resume.failed} that failed to run again" if resume.failed else ""
             sink.note(f"'{options.output}': {len(resume.done)} done before{again}")
-        left = tally.left != 0
-        generator = _load(sink, progress, layers, resume, verbose=verbose) if left else None
+        generator = None
+        if tally.left != 0:
+            progress.update("importing torch and transformers")
+            import dgen.generator  # noqa: F401
+
+            signals.check()  # rather than after minutes of loading
+            generator = _load(sink, progress, layers, resume, verbose=verbose)
     return _Ready(source, results, resume, tally, generator)
 
 
@@ -175,7 +187,6 @@ def _resume(
 def _load(
     sink: Sink, progress: Progress, layers: Sequence[Layer], resume: Resume, *, verbose: bool
 ) -> Generator:
-    progress.update("importing torch and transformers")
     from dgen.generator import from_layers
 
     progress.update("loading the checkpoint")
