@@ -92,6 +92,11 @@ def run_batch(
     """
     if output is None:
         raise UsageError("--input needs --output", hint="Add --output FILE.jsonl; - writes to stdout.")
+    if raw and system is not None:
+        raise UsageError(
+            "a system text needs the chat template",
+            hint="Leave --raw or --system out; a line may have either for itself.",
+        )
     asked = _Asked(source, output, ordered, overwrite, shard_of(shard), system, raw)
     with contextlib.ExitStack() as files:
         try:

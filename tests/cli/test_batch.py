@@ -206,7 +206,20 @@ def test_a_hint_that_many_lines_share_is_given_once(dgen, checkpoint, tmp_path):
         (["--prompt", "x", "--slots", "2"], 2, "--slots needs --input"),
         (["--prompt", "x", "--shard", "1/2"], 2, "--shard needs --input"),
         (["--input", "IN", "--output", "OUT", "--prompt", "x"], 2, "--prompt does not go with --input"),
-        (["--input", "IN", "--output", "OUT", "--format", "jsonl"], 2, "--format does not go with --input"),
+        *(
+            (["--input", "IN", "--output", "OUT", *flag], 2, f"{flag[0]} does not go with --input")
+            for flag in (
+                ("--prompt-file", "-"),
+                ("--prompt", ""),
+                ("--format", "text"),
+                ("--format", "json"),
+                ("--format", "jsonl"),
+                ("--draft", "on"),
+                ("--slow", "0"),
+                ("--trace", "t.jsonl"),
+            )
+        ),
+        (["--input", "IN", "--output", "OUT", "--raw", "--system", "x"], 2, "needs the chat template"),
         (["--input", "IN", "--output", "OUT", "--shard", "3/2"], 2, "--shard must be like 2/4"),
         (["--input", "IN", "--output", "OUT", "--slots", "0"], 2, "slots must be a whole number >= 1"),
         (["--input", "IN", "--output", "OUT", "--steps", "0"], 2, "steps must be"),
