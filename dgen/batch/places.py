@@ -114,7 +114,8 @@ def new_beside(path: str) -> tuple[int, str]:
 def _remove_left_over(folder: str, name: str) -> None:
     """Remove new files of this output that nobody has locked, so that nobody is writing them any more."""
     ours = re.compile(rf"{re.escape(name)}\.[a-z0-9_]{{8}}{re.escape(_NEW)}")
-    with os.scandir(folder) as entries:
+    found = []
+    with contextlib.suppress(OSError), os.scandir(folder) as entries:  # a folder may be for writing alone
         found = [e.path for e in entries if ours.fullmatch(e.name) and e.is_file(follow_symlinks=False)]
     for path in found:
         with contextlib.suppress(OSError):

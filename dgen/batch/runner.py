@@ -56,9 +56,8 @@ class Runner:
         self._run_seed, self._tally, self._tell, self._show = run_seed, tally, tell, show
         self._again: deque[Item] = deque()
         self._room = Room(generator.denoiser.num_slots)
-        self._running: dict[
-            str, tuple[Item, int]
-        ] = {}  # by request id, with how often room had shrunk by then
+        # By request id, with how often the room had shrunk when it came in.
+        self._running: dict[str, tuple[Item, int]] = {}
         self.interrupted = False
 
     def interrupt(self) -> None:

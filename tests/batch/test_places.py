@@ -110,3 +110,15 @@ def test_what_a_killed_rewrite_left_goes_with_the_next_and_nothing_else_does(tmp
     assert all(os.path.exists(name) for name in (alive, *others))
     for descriptor in descriptors:
         os.close(descriptor)
+
+
+def test_a_folder_that_cannot_be_listed_is_no_obstacle(tmp_path, monkeypatch):
+    path = tmp_path / "out.jsonl"
+    path.write_text("{}\n")
+
+    def refuse(folder):
+        raise PermissionError(13, "Permission denied")
+
+    monkeypatch.setattr("dgen.batch.places.os.scandir", refuse)
+    rewritten(path)
+    assert path.read_text() == ""
