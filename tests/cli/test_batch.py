@@ -372,11 +372,13 @@ def test_a_signal_that_an_import_swallows_ends_it_before_loading(
                 os.kill(os.getpid(), signal.SIGINT)
                 time.sleep(10)
 
+    loaded = []
     monkeypatch.setattr("dgen.cli.batch.Progress.update", swallowed)
-    monkeypatch.setattr("dgen.cli.batch._load", None)
+    monkeypatch.setattr("dgen.cli.batch._load", lambda *args, **kwargs: loaded.append(args))
     done = dgen("generate", "-m", checkpoint, "--input", prompts, "--output", tmp_path / "out.jsonl")
     assert done.code == 130
     assert "Interrupted before anything was run" in done.err
+    assert not loaded
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
