@@ -200,12 +200,20 @@ class Generator:
             logprobs_of=job.request.logprobs_of,
         )
 
-    def refusal(self, error: DgenError, resolved: Resolved, *, request_id: str) -> dict[str, Any]:
-        """The completion record of a request that could not be built; `resolved` holds a seed."""
+    def refusal(
+        self, error: DgenError, resolved: Resolved, *, request_id: str, prompt_tokens: int = 0
+    ) -> dict[str, Any]:
+        """The completion record of a request that came to nothing; `resolved` holds a seed.
+
+        Args:
+            prompt_tokens: of a request that was run; none of one that could not be built.
+        """
         seed = resolved.settings.seed
         assert seed is not None
         return self._record(
-            Completion(0, (), "error", 0, (), (), seed, error=error.message, error_hint=error.hint),
+            Completion(
+                0, (), "error", prompt_tokens, (), (), seed, error=error.message, error_hint=error.hint
+            ),
             stream=TextStream(self.checkpoint.vocabulary),
             request_id=request_id,
             settings=resolved.request_settings(),

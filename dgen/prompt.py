@@ -78,7 +78,7 @@ def check_prompt(
             "give either a prompt or messages", hint="Use --prompt, or messages in the input file."
         )
     if prompt is not None and not isinstance(prompt, str):
-        raise UsageError(f"the prompt must be a text, not {type(prompt).__name__}", hint="Give a str.")
+        raise UsageError(f"the prompt must be a text, not {type(prompt).__name__}", hint="Give one text.")
     if raw:
         _check_raw(prompt, system=system, think=think)
         return []

@@ -211,7 +211,10 @@ SETTINGS: Mapping[str, Setting] = {
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """Raw values from one source; `source` is what `Resolved.sources` will say."""
+    """Raw values from one source; `source` is what `Resolved.sources` will say.
+
+    An empty source goes without saying: messages don't name it.
+    """
 
     source: str
     values: Mapping[str, Any]
@@ -255,11 +258,11 @@ def resolve(layers: Iterable[Layer], *, partial: bool = False) -> Resolved:
 
 def _parse(name: str, raw: Any, source: str) -> Any:
     if name not in SETTINGS:
-        raise SettingsError(f"unknown setting '{name}' ({source})", hint=nearest(name))
+        raise SettingsError(f"unknown setting '{name}'{_of(source)}", hint=nearest(name))
     try:
         return SETTINGS[name].parse(raw)
     except ValueError as error:
-        raise SettingsError(f"{name} {error}, not {raw!r} ({source})", hint=SETTINGS[name].help) from None
+        raise SettingsError(f"{name} {error}, not {raw!r}{_of(source)}", hint=SETTINGS[name].help) from None
 
 
 def nearest(name: str) -> str:
@@ -276,6 +279,10 @@ def _source_of(name: str, source: str) -> str:
     return f"{ENV_PREFIX}{name.upper()}" if source == ENVIRONMENT else source
 
 
+def _of(source: str) -> str:
+    return f" ({source})" if source else ""
+
+
 def _check_together(
     values: dict[str, Any], sources: dict[str, str], depth: dict[str, int], *, partial: bool
 ) -> None:
@@ -284,16 +291,18 @@ def _check_together(
             # A temperature from the same or a later layer is a contradiction; an earlier one is just overridden.
             if depth[name] >= depth["greedy"] and values[name] != 0:
                 raise SettingsError(
-                    f"greedy ({sources['greedy']}) is temperature 0, but {name} is {values[name]:g} ({sources[name]})",
+                    f"greedy{_of(sources['greedy'])} is temperature 0, "
+                    f"but {name} is {values[name]:g}{_of(sources[name])}",
                     hint=f"Leave out one of greedy and {name}, or add --no-greedy.",
                 )
-            values[name], sources[name] = 0.0, f"greedy ({sources['greedy']})"
+            values[name], sources[name] = 0.0, f"greedy{_of(sources['greedy'])}"
     undecided = partial and 0 in (depth["t_min"], depth["t_max"])
     if values["t_min"] > values["t_max"] and not undecided:
         raise SettingsError(
-            f"t_min {values['t_min']:g} ({sources['t_min']}) is above t_max {values['t_max']:g} ({sources['t_max']})",
+            f"t_min {values['t_min']:g}{_of(sources['t_min'])} is above "
+            f"t_max {values['t_max']:g}{_of(sources['t_max'])}",
             hint="The temperature falls from t_max to t_min: set both, or raise t_max.",
         )
     for name in ("logprob_ids", "logprobs_of"):
         if values["logprobs"] is None and depth[name] > 0 and values[name]:
-            values["logprobs"], sources["logprobs"] = 0, f"{name} ({sources[name]})"
+            values["logprobs"], sources["logprobs"] = 0, f"{name}{_of(sources[name])}"

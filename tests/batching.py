@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import os
+import threading
 import zlib
 from functools import cache
 from pathlib import Path
@@ -17,7 +19,7 @@ from dgen.batch.item import Reader
 from dgen.batch.results import Results
 from dgen.batch.resume import Resume, may_be_torn
 from dgen.batch.runner import Runner
-from dgen.batch.source import FileSource, Shard
+from dgen.batch.source import FileSource, Shard, StreamSource
 from dgen.batch.tally import Tally
 from dgen.batch.writer import Writer
 from dgen.engine.engine import Engine
@@ -125,6 +127,16 @@ def by_id(path: Path) -> dict[Any, dict[str, Any]]:
     return dict(zip(ids, records, strict=True))
 
 
+class Finishing(Writer):
+    """Counts lines as they are finished, which is before they are written."""
+
+    finished = 0
+
+    def put(self, *args: Any, **kwargs: Any) -> None:
+        super().put(*args, **kwargs)
+        self.finished += 1
+
+
 def batch(
     source: Path,
     output: Path,
@@ -137,6 +149,11 @@ def batch(
     """What the command does with a file, in this process; `interrupt_after` counts finished lines."""
     made = made or generator(layers=layers)
     told: list[str] = []
+
+    def tell(text: str, hint: str) -> None:
+        assert threading.current_thread() is threading.main_thread()
+        told.append(text)
+
     reader = Reader(layers, model="scripted")
     lines = FileSource(str(source), reader, shard)
     problems: list[Any] = []
@@ -154,18 +171,18 @@ def batch(
         )
         results.settle(resume.judge, may_be_torn=may_be_torn)
         tally = Tally(total=lines.total, before=len(resume.done))
-        with Writer(results) as writer:
+        with Finishing(results, tally, tell) as writer:
             runner = Runner(
                 made,
                 lines,
                 writer,
                 run_seed=resume.seed if resume.seed is not None else 1,
                 tally=tally,
-                tell=told.append,
+                tell=tell,
             )
 
             def show() -> None:
-                if interrupt_after is not None and tally.done + tally.failed >= interrupt_after:
+                if interrupt_after is not None and writer.finished >= interrupt_after:
                     runner.interrupt()
 
             runner._show = show
@@ -176,3 +193,25 @@ def batch(
     finally:
         results.close()
     return tally, told
+
+
+def stream_batch(lines: list[Any], output: Path) -> Tally:
+    """What the command does with a stream of lines, each given as data or as it stands."""
+    reader, writer = os.pipe()
+    os.write(writer, "".join(f"{x if isinstance(x, str) else json.dumps(x)}\n" for x in lines).encode())
+    os.close(writer)
+    source = StreamSource(reader, Reader(LAYERS, model="scripted"), ALL)
+    results = Results(str(output))
+    try:
+        resume = Resume(
+            str(output), model="scripted", revision=None, seed=1, entries=None, find=lambda number: None
+        )
+        results.settle(resume.judge, may_be_torn=may_be_torn)
+        tally = Tally(before=len(resume.done))
+        with Writer(results, tally) as out:
+            source.begin(lambda item: not resume.is_done(item), done=resume.done)
+            Runner(generator(), source, out, run_seed=1, tally=tally).run()
+    finally:
+        results.close()
+        os.close(reader)
+    return tally

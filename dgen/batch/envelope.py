@@ -7,6 +7,7 @@ What this model can't honour is refused by name, with the reason, unless its val
 from __future__ import annotations
 
 import difflib
+import hashlib
 import time
 from collections.abc import Mapping
 from typing import Any
@@ -62,8 +63,7 @@ def read(fields: Mapping[str, Any], *, model: str) -> dict[str, Any]:
     for name in fields:
         if name not in _OUTER:
             raise LineError(f"unknown field '{name}' beside custom_id{_nearest(name, _OUTER)}")
-    if not isinstance(fields.get("custom_id"), str) or not fields["custom_id"]:
-        raise LineError("custom_id must be a non-empty text")
+    name = id_of(fields)
     if fields.get("method", "POST") != "POST":
         raise LineError(f"the method must be POST, not {fields['method']!r}")
     if fields.get("url", URL) != URL:
@@ -77,7 +77,15 @@ def read(fields: Mapping[str, Any], *, model: str) -> dict[str, Any]:
     _put_lengths(own, body)
     _put_temperature(own, body)
     _put_logprobs(own, body)
-    return {**own, "id": fields["custom_id"], "messages": body.get("messages")}
+    return {**own, "id": name, "messages": body.get("messages")}
+
+
+def id_of(fields: Mapping[str, Any]) -> str:
+    """What a line is called; LineError where its custom_id is none."""
+    name = fields.get("custom_id")
+    if not isinstance(name, str) or not name:
+        raise LineError("custom_id must be a non-empty text")
+    return name
 
 
 def _check(body: Mapping[str, Any], model: str) -> None:
@@ -140,10 +148,11 @@ def wrap(record: Record, *, created: int | None = None) -> Record:
     A failed one has a status code of 400 (the request's fault) or 500 and says why in `error` as well.
 
     Args:
-        record: with its `request_hash`, which names the request.
+        record: with its `request_hash`, which names the request; where that is None, the id does.
         created: seconds since 1970; now, where not given.
     """
-    name, digest = record["id"], record["request_hash"]
+    name = record["id"]
+    digest = record["request_hash"] or hashlib.sha256(name.encode()).hexdigest()
     failed = record["finish_reason"] == "error"
     inside = {key: value for key, value in record.items() if key not in ("type", "text", "logprobs")}
     if failed:

@@ -1,7 +1,8 @@
 """Where each record lies in an output file, plain or gzip, and what a killed writer left behind it.
 
 A plain record is a line; a compressed one is a gzip member of its own that holds a line, so that each is complete
-once written. Reads, decides nothing about records, and changes no file.
+once written. Blank lines, which an editor may have added, are passed over. Reads, decides nothing about records,
+and changes no file.
 """
 
 from __future__ import annotations
@@ -58,10 +59,11 @@ def scan(file: BinaryIO, layout: Layout, *, compressed: bool) -> Iterator[Extent
 def _scan_lines(file: BinaryIO, layout: Layout) -> Iterator[Extent]:
     for data in file:
         if not data.endswith(b"\n"):
-            layout.rest = data
+            layout.rest = data if data.strip() else b""
             return
         offset, layout.end = layout.end, layout.end + len(data)
-        yield Extent(offset, len(data), data[:-1])
+        if data.strip():
+            yield Extent(offset, len(data), data[:-1])
 
 
 def _scan_members(file: BinaryIO, layout: Layout) -> Iterator[Extent]:
@@ -75,8 +77,9 @@ def _scan_members(file: BinaryIO, layout: Layout) -> Iterator[Extent]:
         elif lines:
             layout.uneven = True  # whole lines in a torn member: only writing them anew keeps them
         for line in lines:
-            yield Extent(start, size, line)
-    layout.rest = pending
+            if line.strip():
+                yield Extent(start, size, line)
+    layout.rest = pending if pending.strip() else b""
 
 
 def _members(file: BinaryIO) -> Iterator[tuple[int, int, bytes, bool]]:

@@ -85,7 +85,7 @@ class Reader:
                 own = _own_fields(fields)
             return self._item(line.number, own, envelope=envelope.is_one(fields))
         except DgenError as error:
-            raise LineError(error.message) from None
+            raise LineError(error.message, hint=error.hint) from None
         except RecursionError:
             raise LineError("nested too deeply") from None
 
@@ -101,6 +101,8 @@ class Reader:
             raise LineError("it has a prompt and messages: leave one out")
         if prompt is None and messages is None:
             raise LineError("it has neither a prompt nor messages")
+        if isinstance(prompt, str) and not prompt.strip() and not raw:
+            raise LineError("the prompt is empty")  # the advice elsewhere is about the command line
         check_prompt(prompt=prompt, messages=messages, system=system, think=resolved.settings.think, raw=raw)
         return Item(
             number=number,
@@ -119,10 +121,25 @@ class Reader:
         """The line's settings over the run's, without the run's seed, which is not the line's."""
         if not settings and self._without_own:
             return self._without_own[0]  # most lines, and worth most of the time that a line takes
-        resolved = resolve([*self.layers, Layer("line", {"seed": None, **settings})])
+        # Whoever says what is wrong with a line has named the line: its settings need no source.
+        resolved = resolve([*self.layers, Layer("", {"seed": None, **settings})])
         if not settings:
             self._without_own.append(resolved)
         return resolved
+
+
+def identify(line: Line) -> tuple[Id | None, bool]:
+    """What a line that can't be run is called, and whether its answer goes into OpenAI's envelope.
+
+    None where that can't be told: the line is no JSON object, or its id is none.
+    """
+    try:
+        fields = parse(line)
+        if envelope.is_one(fields):
+            return envelope.id_of(fields), True
+        return _id(fields.get("id"), line.number), False
+    except (LineError, RecursionError):
+        return None, False
 
 
 def line_seed(run_seed: int, key: str) -> int:

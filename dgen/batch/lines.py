@@ -20,9 +20,10 @@ _SURROGATE = re.compile(r"\\u[dD][89a-fA-F]")
 
 
 class LineError(Exception):
-    """Why a line can't be used, in a few words."""
+    """Why a line can't be used, in a few words, and what to try, where that says more."""
 
-    def __init__(self, reason: str) -> None:
+    def __init__(self, reason: str, *, hint: str = "") -> None:
+        self.hint = hint
         reason = " ".join(reason.split())
         super().__init__(reason if len(reason) <= _LONGEST_REASON else reason[:_LONGEST_REASON] + " ...")
 

@@ -8,8 +8,6 @@ place at once. An output that is no regular file (a pipe, a device) is only ever
 from __future__ import annotations
 
 import contextlib
-import errno
-import fcntl
 import io
 import os
 import stat
@@ -18,12 +16,12 @@ from collections.abc import Callable, Iterator, Sequence
 from typing import BinaryIO
 
 from dgen.batch.extents import Layout, pack, scan
+from dgen.batch.places import copy_of, descriptor_of, lock, new_beside, open_output, sync_folder
 from dgen.errors import OutputError, UsageError
 
 Judge = Callable[[bytes], int | None]
 """From a record's line to the number by which it sorts; None drops it. Raises NoRecord for anything else."""
 _DROPPED = -1
-_NO_LOCKS = (errno.ENOSYS, errno.ENOTSUP, errno.EOPNOTSUPP, errno.ENOLCK)
 
 
 class NoRecord(UsageError):
@@ -34,21 +32,22 @@ class Results:
     """An output file, locked until it is closed; a context manager that closes it.
 
     Args:
-        path: `-` is stdout; a name in .gz is compressed.
+        path: `-` is stdout, /dev/fd/N a descriptor; a name in .gz is compressed.
         overwrite: begin anew where the file holds something.
 
     Raises:
-        UsageError: no such folder, or a folder itself.
+        UsageError: no such folder, a folder itself, or a descriptor that can't be written to.
         OutputError: another process writes to it, or the system refuses.
     """
 
     def __init__(self, path: str, *, overwrite: bool = False) -> None:
         self.path = path
+        number = descriptor_of(path)
         # A rename would put a file in the place of a link.
         self._real = os.path.realpath(os.path.expanduser(path))
         self._compressed = path.endswith(".gz")
         try:
-            self._descriptor = _open(self._real) if path != "-" else os.dup(1)
+            self._descriptor = open_output(self._real) if number is None else copy_of(number, path)
         except (IsADirectoryError, FileNotFoundError, NotADirectoryError) as error:
             raise UsageError(
                 f"can't write to '{path}': {error.strerror}", hint="Give a file in a folder that exists."
@@ -60,7 +59,7 @@ class Results:
             ) from None
         except OSError as error:
             raise self._failure(error) from None
-        self.resumable = path != "-" and stat.S_ISREG(os.fstat(self._descriptor).st_mode)
+        self.resumable = number is None and stat.S_ISREG(os.fstat(self._descriptor).st_mode)
         self._offsets, self._sizes, self._numbers = array("Q"), array("Q"), array("q")
         self._end = 0
         self._anew = self.resumable and overwrite
@@ -74,15 +73,15 @@ class Results:
         if self._anew:
             os.ftruncate(self._descriptor, 0)
 
-    def settle(self, judge: Judge, *, may_be_torn: Callable[[bytes], bool]) -> int:
+    def settle(self, judge: Judge, *, may_be_torn: Callable[[bytes, bool], bool]) -> int:
         """Take up what the file holds: repair its end, drop what `judge` drops; returns how many records stay.
 
         A last record that lacks nothing but its end is whole, if `judge` can read it.
 
         Args:
             judge: called once with each record, in the file's order.
-            may_be_torn: whether bytes behind the last whole record may be the start of one; if not, the file is
-                somebody else's.
+            may_be_torn: from the bytes behind the last whole record, and whether there is one, to whether they may
+                be the start of one; if not, the file is somebody else's.
 
         Raises:
             UsageError: the file holds something else, or whatever `judge` raises; the file is as it was.
@@ -99,7 +98,7 @@ class Results:
                     if number is not None:
                         self._keep(extent.offset, extent.size, number)
             rest = _judged(judge, layout.rest)
-            if layout.rest and rest is None and not may_be_torn(layout.rest):
+            if layout.rest and rest is None and not may_be_torn(layout.rest, bool(numbers)):
                 raise ValueError("it does not end with a record")
         except ValueError as error:
             raise UsageError(
@@ -184,12 +183,11 @@ class Results:
 
     def _replace(self, records: Iterator[tuple[bytes, int]]) -> None:
         """Write the records to a new file, and let it take this one's place, lock included."""
-        temporary = f"{self._real}.dgen-new"
         offsets, sizes, numbers, end = array("Q"), array("Q"), array("q"), 0
-        descriptor = os.open(temporary, os.O_RDWR | os.O_CREAT | os.O_TRUNC | os.O_APPEND | os.O_CLOEXEC)
+        descriptor, temporary = new_beside(self._real)
         try:
             os.fchmod(descriptor, stat.S_IMODE(os.fstat(self._descriptor).st_mode))
-            _lock(descriptor)
+            lock(descriptor)
             for data, number in records:
                 _write_all(descriptor, data)
                 offsets.append(end)
@@ -203,7 +201,7 @@ class Results:
             with contextlib.suppress(OSError):
                 os.unlink(temporary)
             raise
-        _sync_folder(self._real)
+        sync_folder(self._real)
         os.close(self._descriptor)
         self._descriptor, self._end = descriptor, end
         self._offsets, self._sizes, self._numbers = offsets, sizes, numbers
@@ -213,49 +211,6 @@ class Results:
             f"can't write to '{self.path}': {error.strerror or error}",
             hint="Check its folder's free space, quota and permissions.",
         )
-
-
-def _open(path: str) -> int:
-    """A descriptor of the file at `path`, locked; made where there is none."""
-    while True:
-        fresh = not os.path.exists(path)
-        if not fresh and not os.path.isfile(path) and not os.path.isdir(path):
-            return os.open(path, os.O_WRONLY | os.O_CLOEXEC)
-        descriptor = os.open(path, os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC, 0o666)
-        try:
-            _lock(descriptor)
-            here = os.stat(path)
-        except FileNotFoundError:
-            here = None
-        except OSError:
-            os.close(descriptor)
-            raise
-        # The writer before us may have put another file in its place between our opening and our lock.
-        if here is not None and os.path.samestat(here, os.fstat(descriptor)):
-            if fresh:
-                _sync_folder(path)
-            return descriptor
-        os.close(descriptor)
-
-
-def _lock(descriptor: int) -> None:
-    try:
-        fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except OSError as error:
-        if (
-            error.errno not in _NO_LOCKS
-        ):  # a file system without locks: the second process is the user's to avoid
-            raise
-
-
-def _sync_folder(path: str) -> None:
-    """Make a file's name as durable as its content; some file systems can't."""
-    with contextlib.suppress(OSError):
-        descriptor = os.open(os.path.dirname(path), os.O_RDONLY)
-        try:
-            os.fsync(descriptor)
-        finally:
-            os.close(descriptor)
 
 
 def _write_all(descriptor: int, data: bytes) -> None:

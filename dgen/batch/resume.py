@@ -23,7 +23,7 @@ OTHER_SETTINGS_HINT = (
     "Repeat the first command's settings to resume; --overwrite begins anew, another --output keeps both."
 )
 _STARTS = (b'{"type":"completion",', b'{"id":"batch_req_')
-_SEED = "seed"
+_SEED, _DTYPE = "seed", "dtype"
 
 
 class Resume:
@@ -33,6 +33,7 @@ class Resume:
         path: the output's name, for messages.
         model, revision: what this run loads.
         seed: the run's seed, where the user gave one.
+        dtype: what this run computes in, where the user gave one; without, only the loaded model can tell.
         entries: the ids of the input with the hashes of their requests; None where they come later, by a stream.
         find: the item of an input line, to name a difference.
     """
@@ -46,9 +47,11 @@ class Resume:
         seed: int | None,
         entries: Mapping[str, Entry] | None,
         find: Callable[[int], Item | None],
+        dtype: str | None = None,
     ) -> None:
         self._path, self._entries, self._find = path, entries, find
         self._now = {"model": model, "revision": revision}
+        self._dtype = dtype
         self._records = 0
         self.seed = seed
         self.done: dict[str, str] = {}
@@ -94,12 +97,12 @@ class Resume:
             UsageError: what is done was computed in another dtype.
         """
         there = self.runtime
-        if there and there["dtype"] != now["dtype"]:
-            raise self._other_settings("dtype", there["dtype"], now["dtype"])
+        if there and there.get(_DTYPE) != now[_DTYPE]:
+            raise self._other_settings(_DTYPE, there.get(_DTYPE), now[_DTYPE])
         return [
-            f"{name} was {there[name]} and is {now[name]} now"
+            f"{name} was {there.get(name)} and is {now[name]} now"
             for name in ("device", "denoiser", "kernels")
-            if there and there[name] != now[name]
+            if there and there.get(name) != now[name]
         ]
 
     def _read(self, line: bytes) -> Record:
@@ -129,6 +132,8 @@ class Resume:
         for name, now in self._now.items():
             if record[name] != now:
                 raise self._other_settings(name, record[name], now)
+        if self._dtype is not None and record["runtime"].get(_DTYPE) != self._dtype:
+            raise self._other_settings(_DTYPE, record["runtime"].get(_DTYPE), self._dtype)
         if self.seed is None:
             self.seed = record["run_seed"]
         elif record["run_seed"] != self.seed:
@@ -172,10 +177,26 @@ class Resume:
         )
 
 
-def may_be_torn(rest: bytes) -> bool:
-    """Whether the bytes may be the start of a record whose writing was cut off."""
+def may_be_torn(rest: bytes, has_records: bool) -> bool:
+    """Whether the bytes may be the start of a record whose writing was cut off.
+
+    Args:
+        rest: what lies behind the file's last whole line.
+        has_records: whether all lines before are records. Any object without an end will do then, since other
+            programs space and order one in ways of their own; alone, it must begin exactly as ours do.
+    """
     start = rest.rstrip(b"\0")
-    return any(start.startswith(known[: len(start)]) for known in _STARTS)
+    if any(start.startswith(known[: len(start)]) for known in _STARTS):
+        return True
+    return has_records and start.lstrip().startswith(b"{") and not _is_json(start)
+
+
+def _is_json(data: bytes) -> bool:
+    try:
+        json.loads(data)
+    except (ValueError, RecursionError):
+        return False
+    return True
 
 
 def _shown(value: object) -> str:

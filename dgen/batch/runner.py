@@ -1,7 +1,7 @@
 """The run itself: takes lines, keeps the slots busy, hands what is finished to the writer.
 
-A line that fails becomes a record with an error; when memory runs out, fewer requests run at a time and the one
-that failed waits its turn again. Knows a Generator by its methods; prints nothing.
+A line that fails becomes a record with an error; when memory runs out, fewer requests run at a time for a while and
+the one that failed waits its turn again. Knows a Generator by its methods; prints nothing.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 from dgen.batch import envelope
 from dgen.batch.item import Item, line_seed
+from dgen.batch.room import Room
 from dgen.batch.source import Problem, Source
 from dgen.batch.tally import Tally
 from dgen.batch.writer import Writer
@@ -35,8 +36,8 @@ class Runner:
         source: gives the lines.
         writer: takes the records.
         run_seed: what seeds of lines without one come from.
-        tally: kept up to date.
-        tell: called with what the user should know, in a line.
+        tally: kept up to date, but for what is the writer's.
+        tell: called with what the user should know, in a line, and what to try, which may be empty.
         show: called after each event, to show the tally.
     """
 
@@ -48,15 +49,15 @@ class Runner:
         *,
         run_seed: int,
         tally: Tally,
-        tell: Callable[[str], None] = lambda text: None,
+        tell: Callable[[str, str], None] = lambda text, hint: None,
         show: Callable[[], None] = lambda: None,
     ) -> None:
         self._generator, self._source, self._writer = generator, source, writer
         self._run_seed, self._tally, self._tell, self._show = run_seed, tally, tell, show
         self._again: deque[Item] = deque()
-        self._running: dict[str, tuple[Item, int]] = {}  # by request id, with the limit it was admitted under
-        self._full = generator.denoiser.num_slots
-        self._limit = self._full
+        self._room = Room(generator.denoiser.num_slots)
+        # By request id, with how often the room had shrunk when it came in.
+        self._running: dict[str, tuple[Item, int]] = {}
         self.interrupted = False
 
     def interrupt(self) -> None:
@@ -99,7 +100,7 @@ class Runner:
     def _next(self) -> Job | None:
         """The next job; None when there is none, or none for now."""
         while not self.interrupted:
-            if len(self._running) >= self._limit:
+            if len(self._running) >= self._room.limit:
                 return None
             item = self._again.popleft() if self._again else self._source.take(wait=not self._running)
             if item is None:
@@ -107,7 +108,7 @@ class Runner:
             if isinstance(item, Problem):
                 self._refuse_line(item)
             elif (job := self._build(item)) is not None:
-                self._running[job.request_id] = item, self._limit
+                self._running[job.request_id] = item, self._room.shrunk
                 self._tally.running = len(self._running)
                 return job
         return None
@@ -134,56 +135,68 @@ class Runner:
         return line_seed(self._run_seed, item.key) if own is None else own
 
     def _finish(self, job: Job, completion: Completion) -> None:
-        item, admitted_under = self._running.pop(job.request_id)
+        item, shrunk = self._running.pop(job.request_id)
         self._tally.running = len(self._running)
         if completion.finish_reason == "interrupted":
             return
-        if completion.out_of_memory and self._make_room(admitted_under):
+        if completion.out_of_memory and self._make_room(shrunk):
             self._again.append(item)
             return
         failed = completion.finish_reason == "error"
         if failed:
-            self._tell(f"line {item.number}: {completion.error}")
-        self._count(failed=failed)
-        self._writer.put(partial(self._record, item, partial(self._generator.record, job)), item.number)
+            self._tell(f"line {item.number}: {completion.error}", completion.error_hint)
+        else:
+            self._room.ended_well()
+            self._generator.engine.max_running = self._room.limit
+        self._writer.put(
+            partial(self._record, item, partial(self._generator.record, job)),
+            item.number,
+            failed=failed,
+            instead=partial(self._broken, item, job),
+        )
 
-    def _make_room(self, admitted_under: int) -> bool:
+    def _broken(self, item: Item, job: Job, error: DgenError) -> Record:
+        """The record of a request that was answered, but whose record could not be built."""
+        build = partial(
+            self._generator.refusal,
+            error,
+            job.resolved,
+            request_id=job.request_id,
+            prompt_tokens=len(job.request.prompt_ids),
+        )
+        return self._record(item, build)
+
+    def _make_room(self, shrunk: int) -> bool:
         """Let fewer requests run; False where this one failed with the memory to itself."""
-        if admitted_under > self._limit:
+        if shrunk < self._room.shrunk:
             return True  # one of several that failed together
         beside = len(self._running)
-        if not beside:
-            if self._limit < self._full:
-                # The others had to make room for a request that no room is enough for.
-                self._set_limit(self._full)
-            return False
-        self._set_limit((beside + 1) // 2)
-        self._tell(f"out of memory: going on with {self._limit} at a time")
-        return True
-
-    def _set_limit(self, limit: int) -> None:
-        self._limit = limit
-        self._generator.engine.max_running = limit
+        if beside:
+            self._room.shrink(beside + 1)
+            self._tell(f"out of memory: going on with {self._room.limit} at a time for now", "")
+        else:
+            self._room.restore()
+        self._generator.engine.max_running = self._room.limit
+        return beside > 0
 
     def _refuse(self, item: Item, error: DgenError, resolved: Resolved) -> None:
-        self._count(failed=True)
-        self._tell(f"line {item.number}: {error.message}")
+        self._tell(f"line {item.number}: {error.message}", error.hint)
         build = partial(self._generator.refusal, error, resolved, request_id=item.key)
-        self._writer.put(partial(self._record, item, build), item.number)
+        self._writer.put(partial(self._record, item, build), item.number, failed=True)
 
     def _refuse_line(self, problem: Problem) -> None:
-        """A stream's line that can't be used: a record without an id, which no line can be taken for."""
-        self._count(failed=True)
-        self._tell(f"line {problem.number}: {problem.reason}")
+        """A line that can't be used: a failed record, under the line's id where that is known."""
+        self._tell(f"line {problem.number}: {problem.reason}", problem.hint)
         settings = replace(self._generator.resolved.settings, seed=self._run_seed)
         resolved = Resolved(settings, self._generator.resolved.sources)
 
         def build() -> Record:
             error = UsageError(problem.reason)
             record = self._generator.refusal(error, resolved, request_id="")
-            return self._own(record, None, problem.number, None)
+            record = self._own(record, problem.id, problem.number, None)
+            return envelope.wrap(record) if problem.envelope else record
 
-        self._writer.put(build, problem.number)
+        self._writer.put(build, problem.number, failed=True)
 
     def _record(self, item: Item, build: Callable[[], Record]) -> Record:
         record = self._own(build(), item.id, item.number, item.request_hash)
@@ -194,12 +207,6 @@ class Runner:
         logprobs = record.pop("logprobs")
         record.update(id=id, index=number - 1)
         return {**record, "request_hash": request_hash, "run_seed": self._run_seed, "logprobs": logprobs}
-
-    def _count(self, *, failed: bool) -> None:
-        if failed:
-            self._tally.failed += 1
-        else:
-            self._tally.done += 1
 
 
 class _Feed:

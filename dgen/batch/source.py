@@ -12,11 +12,11 @@ import select
 import stat
 import zlib
 from collections import deque
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Container, Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
-from dgen.batch.item import Item, Reader
+from dgen.batch.item import Id, Item, Reader, identify
 from dgen.batch.lines import Line, LineError, LineSplitter, split
 from dgen.errors import UsageError
 
@@ -26,10 +26,16 @@ _PATIENCE = 0.1  # seconds between two looks at whether to stop
 
 @dataclass(frozen=True, slots=True)
 class Problem:
-    """A line that can't be used: its number and why."""
+    """A line that can't be used: its number, why, and what to try, where that says more.
+
+    `id` and `envelope` are as of an Item, where they can be told and no other line's answer has that id.
+    """
 
     number: int
     reason: str
+    hint: str = ""
+    id: Id | None = None
+    envelope: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -120,7 +126,7 @@ class FileSource:
             try:
                 item = self._reader.read(line)
             except LineError as error:
-                tell(Problem(line.number, str(error)))
+                tell(Problem(line.number, str(error), error.hint))
                 continue
             first = numbers.setdefault(item.key, line.number)
             if first != line.number:
@@ -195,8 +201,16 @@ class StreamSource:
         self._splitter = LineSplitter()
         self._ready: deque[Line] = deque()
         self._numbers: dict[str, int] = {}
+        self._done: Container[str] = ()
+        self._had_line = False
         self._exhausted = False
         self._stopped = False
+
+    def is_empty(self) -> bool:
+        """Whether it has ended without a line; false as long as that can't be told without waiting."""
+        if not (self._had_line or self._exhausted) and select.select([self._descriptor], [], [], 0)[0]:
+            self._pull()
+        return self._exhausted and not self._had_line
 
     def take(self, *, wait: bool) -> Item | Problem | None:
         """See `Source.take`."""
@@ -214,9 +228,9 @@ class StreamSource:
         self.ended = True
         return None
 
-    def begin(self, wanted: Callable[[Item], bool]) -> None:
-        """Give only the lines that are `wanted`, which may raise LineError."""
-        self._wanted = wanted
+    def begin(self, wanted: Callable[[Item], bool], *, done: Container[str] = ()) -> None:
+        """Give only the lines that are `wanted`, which may raise LineError; `done` are ids of the output."""
+        self._wanted, self._done = wanted, done
 
     def stop(self) -> None:
         """See `Source.stop`."""
@@ -228,19 +242,31 @@ class StreamSource:
         except OSError as error:
             raise UsageError(f"can't read the input: {error.strerror}", hint="Check the input.") from None
         self._exhausted = not chunk
-        self._ready.extend(self._splitter.push(chunk) if chunk else self._splitter.finish())
+        lines = self._splitter.push(chunk) if chunk else self._splitter.finish()
+        self._had_line = self._had_line or bool(lines)
+        self._ready.extend(lines)
 
     def _use(self, line: Line) -> Item | Problem | None:
         if not self._shard.holds(line.number):
             return None
         try:
             item = self._reader.read(line)
+        except LineError as error:
+            return self._problem(line, error)
+        try:
             first = self._numbers.setdefault(item.key, line.number)
             if first != line.number:
                 raise LineError(f"the id {item.id!r} is that of line {first} already")
             return item if self._wanted(item) else None
         except LineError as error:
-            return Problem(line.number, str(error))
+            return Problem(line.number, str(error), error.hint)
+
+    def _problem(self, line: Line, error: LineError) -> Problem:
+        id, envelope = identify(line)
+        if str(id) in self._numbers or str(id) in self._done:
+            # That answer is the other line's: nobody who looks it up is to find this failure.
+            id, envelope = None, False
+        return Problem(line.number, str(error), error.hint, id, envelope)
 
 
 def is_stream(path: str) -> bool:

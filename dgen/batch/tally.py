@@ -13,7 +13,8 @@ from dgen.output.text import Piece
 class Tally:
     """Counts of this run; `before` are lines that an earlier one has done.
 
-    `total` is None while a stream's length is unknown. Rates are of the time since `started`.
+    `total` is None while a stream's length is unknown. Rates are of the time since `started`. `done` and `failed` are
+    changed by the writer's thread alone, the rest by the engine's, so that none needs a lock.
     """
 
     total: int | None = None

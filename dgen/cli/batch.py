@@ -5,11 +5,9 @@ Everything that can be wrong with the command, the input and the output is said 
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
 import secrets
-import shlex
-import sys
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -17,16 +15,20 @@ from functools import partial
 from typing import TYPE_CHECKING
 
 from dgen.batch.item import Item, Reader
+from dgen.batch.places import descriptor_of
 from dgen.batch.results import Results
 from dgen.batch.resume import Resume, may_be_torn
 from dgen.batch.runner import Runner
-from dgen.batch.source import Entry, FileSource, Problem, Shard, StreamSource, is_stream
+from dgen.batch.source import Entry, FileSource, Shard, StreamSource
 from dgen.batch.tally import Tally
 from dgen.batch.writer import Writer
+from dgen.checkpoint import target
 from dgen.checkpoint.preview import Preview, preview
 from dgen.cli.account import setup_lines
-from dgen.cli.batch_progress import BatchProgress, duration
-from dgen.cli.interruption import Interruption
+from dgen.cli.batch_account import say_done, say_how_to_resume, say_nothing_was_run, summary
+from dgen.cli.batch_input import check_not_empty, open_input, shard_of
+from dgen.cli.batch_progress import BatchProgress
+from dgen.cli.interruption import Interruption, Terminated, Unswallowed
 from dgen.cli.progress import Progress
 from dgen.cli.sink import ClosedPipe, Sink
 from dgen.cli.threads import settle_threads
@@ -36,8 +38,6 @@ from dgen.settings import Layer, Resolved, resolve
 if TYPE_CHECKING:
     from dgen.generator import Generator
 
-FAILED_LINES = 4
-"""Exit code of a batch that went through with failed lines."""
 BATCH_SLOTS = 8
 """Requests at a time where neither the command nor the memory says otherwise."""
 _MAX_RUN_SEED = 2**32
@@ -56,20 +56,15 @@ class _Asked:
     raw: bool
 
 
-def shard_of(text: str | None) -> Shard:
-    """Reads `2/4`: the second of four.
+@dataclass(frozen=True, slots=True)
+class _Ready:
+    """A batch that can be run; no generator where nothing is left to run."""
 
-    Raises:
-        UsageError: anything else.
-    """
-    if text is None:
-        return Shard()
-    match = re.fullmatch(r"(\d{1,9})/(\d{1,9})", text, re.ASCII)
-    if not match or not 1 <= int(match[1]) <= int(match[2]):
-        raise UsageError(
-            f"--shard must be like 2/4, not '{text}'", hint="1/4 is the first of four shards, 4/4 the last."
-        )
-    return Shard(int(match[1]), int(match[2]))
+    source: FileSource | StreamSource
+    results: Results
+    resume: Resume
+    tally: Tally
+    generator: Generator | None
 
 
 def run_batch(
@@ -97,45 +92,67 @@ def run_batch(
     """
     if output is None:
         raise UsageError("--input needs --output", hint="Add --output FILE.jsonl; - writes to stdout.")
+    if raw and system is not None:
+        raise UsageError(
+            "a system text needs the chat template",
+            hint="Leave --raw or --system out; a line may have either for itself.",
+        )
     asked = _Asked(source, output, ordered, overwrite, shard_of(shard), system, raw)
-    return _prepare(sink, layers, asked, verbose=verbose)
+    with contextlib.ExitStack() as files:
+        try:
+            with Unswallowed() as signals:
+                ready = _prepare(sink, layers, asked, files, signals, verbose=verbose)
+        except (KeyboardInterrupt, Terminated) as ended:
+            say_nothing_was_run(sink, source)
+            return ended.exit_code if isinstance(ended, Terminated) else Interruption.exit_code
+        if ready.generator is None:
+            return _finish(sink, ready, asked)
+        ready.results.begin()
+        return _run(sink, ready, ready.generator, asked)
 
 
-def _prepare(sink: Sink, layers: Sequence[Layer], options: _Asked, *, verbose: bool) -> int:
+def _prepare(
+    sink: Sink,
+    layers: Sequence[Layer],
+    options: _Asked,
+    files: contextlib.ExitStack,
+    signals: Unswallowed,
+    *,
+    verbose: bool,
+) -> _Ready:
+    """All that comes before the run; what is opened goes into `files`."""
     asked = resolve(layers, partial=True).settings
     known = preview(asked.model, revision=asked.revision, offline=asked.offline)
     own = [Layer("checkpoint", known.defaults), *layers]
     run = resolve(own)
-    reader = Reader(own, options.system, options.raw, model=run.settings.model)
-    source: FileSource | StreamSource
-    entries: dict[str, Entry] | None = None
-    if is_stream(options.source):
-        source = StreamSource(_descriptor(options.source), reader, options.shard)
-    else:
-        source = FileSource(options.source, reader, options.shard)
-        with Progress(sink) as progress:
-            progress.update("checking the input")
-            entries = _checked(source, sink, progress, options.source)
-    with Results(options.output, overwrite=options.overwrite) as results:
-        _check_apart(options.source, results)
-        if options.ordered and not results.resumable:
-            raise UsageError(
-                f"'{options.output}' can't be put in order",
-                hint="Give a regular file, or leave --ordered out.",
-            )
-        with Progress(sink) as progress:
-            progress.update("reading the output")
-            resume = _resume(results, source, entries, run, known, options)
-            progress.pause()
-            tally = Tally(total=source.total, before=len(resume.done))
-            if resume.done or resume.failed:
-                again = f", {resume.failed} that failed to run again" if resume.failed else ""
-                sink.note(f"'{options.output}': {len(resume.done)} done before{again}")
-            if tally.left == 0:
-                return _finish(sink, results, tally, options)
+    reader = Reader(own, options.system, options.raw, run.settings.model)
+    source, entries = open_input(sink, options.source, reader, options.shard)
+    target.check_names(run.settings.device, run.settings.dtype)
+    if descriptor_of(options.output) == 1:
+        sink.check()
+    results = files.enter_context(Results(options.output, overwrite=options.overwrite))
+    _check_apart(options.source, results)
+    if options.ordered and not results.resumable:
+        raise UsageError(
+            f"'{options.output}' can't be put in order",
+            hint="Give a regular file, or leave --ordered out.",
+        )
+    with Progress(sink) as progress:
+        progress.update("reading the output")
+        resume = _resume(results, source, entries, run, known, options)
+        progress.pause()
+        tally = Tally(total=source.total, before=len(resume.done))
+        if resume.done or resume.failed:
+            again = f", {resume.failed} that failed to run again" if resume.failed else ""
+            sink.note(f"'{options.output}': {len(resume.done)} done before{again}")
+        generator = None
+        if tally.left != 0:
+            progress.update("importing torch and transformers")
+            import dgen.generator  # noqa: F401
+
+            signals.check()  # rather than after minutes of loading
             generator = _load(sink, progress, layers, resume, verbose=verbose)
-        results.begin()
-        return _run(sink, generator, source, results, resume, tally, options)
+    return _Ready(source, results, resume, tally, generator)
 
 
 def _check_apart(source: str, results: Results) -> None:
@@ -146,35 +163,6 @@ def _check_apart(source: str, results: Results) -> None:
         return
     if results.resumable and os.path.samestat(given, os.fstat(results.fileno())):
         raise UsageError("--input and --output are the same file", hint="Give another --output.")
-
-
-def _descriptor(path: str) -> int:
-    try:
-        if path == "-":
-            os.fstat(0)
-            return 0
-        return os.open(os.path.expanduser(path), os.O_RDONLY | os.O_CLOEXEC)
-    except OSError as error:
-        raise UsageError(f"can't read the input '{path}': {error.strerror}", hint="Check the path.") from None
-
-
-def _checked(source: FileSource, sink: Sink, progress: Progress, path: str) -> dict[str, Entry]:
-    """The input's entries, if every line is good; each bad one is told."""
-    bad = 0
-
-    def tell(problem: Problem) -> None:
-        nonlocal bad
-        bad += 1
-        progress.pause()
-        sink.error(UsageError(f"line {problem.number}: {problem.reason}"))
-
-    entries = source.check(tell)
-    if bad:
-        raise UsageError(
-            f"{bad} {'line' if bad == 1 else 'lines'} of '{path}' can't be used; nothing was run",
-            hint="Correct or remove what is named above.",
-        )
-    return entries
 
 
 def _resume(
@@ -192,6 +180,7 @@ def _resume(
         seed=run.settings.seed,
         entries=entries,
         find=source.find if isinstance(source, FileSource) else lambda number: None,
+        dtype=None if run.settings.dtype == "auto" else target.DTYPES[run.settings.dtype],
     )
     results.settle(resume.judge, may_be_torn=may_be_torn)
     if resume.seed is None:
@@ -203,7 +192,6 @@ def _resume(
 def _load(
     sink: Sink, progress: Progress, layers: Sequence[Layer], resume: Resume, *, verbose: bool
 ) -> Generator:
-    progress.update("importing torch and transformers")
     from dgen.generator import from_layers
 
     progress.update("loading the checkpoint")
@@ -224,19 +212,15 @@ def _load(
     return generator
 
 
-def _run(
-    sink: Sink,
-    generator: Generator,
-    source: FileSource | StreamSource,
-    results: Results,
-    resume: Resume,
-    tally: Tally,
-    options: _Asked,
-) -> int:
+def _run(sink: Sink, ready: _Ready, generator: Generator, options: _Asked) -> int:
+    source, resume, tally = ready.source, ready.resume, ready.tally
     assert resume.seed is not None
     tally.started = time.perf_counter()
     try:
-        with BatchProgress(sink, tally) as progress, Writer(results) as writer:
+        with (
+            BatchProgress(sink, tally) as progress,
+            Writer(ready.results, tally, progress.warn) as writer,
+        ):
             runner = Runner(
                 generator,
                 source,
@@ -252,56 +236,35 @@ def _run(
                     refused = runner.check_prompts(partial(source.take, wait=True))
                     source.begin(lambda item: item.number not in refused and _is_left(resume, item))
                 else:
-                    source.begin(partial(_is_left, resume))
+                    source.begin(partial(_is_left, resume), done=resume.done)
                 runner.run()
     except BrokenPipeError:
         raise ClosedPipe from None
     except Exception:
-        _say_how_to_resume(sink, results, options)
+        _say_how_to_resume(sink, ready, options)
         raise
     if runner.interrupted:
-        sink.note(_summary(tally))
-        _say_how_to_resume(sink, results, options)
+        sink.note(summary(tally))
+        _say_how_to_resume(sink, ready, options)
         return interruption.exit_code
     if tally.left:
         raise UsageError(
             f"'{options.source}' lost {tally.left} of its lines meanwhile", hint="Run the command again."
         )
-    return _finish(sink, results, tally, options)
+    check_not_empty(source, options.source)
+    return _finish(sink, ready, options)
 
 
 def _is_left(resume: Resume, item: Item) -> bool:
     return not resume.is_done(item)
 
 
-def _finish(sink: Sink, results: Results, tally: Tally, options: _Asked) -> int:
+def _finish(sink: Sink, ready: _Ready, options: _Asked) -> int:
     if options.ordered:
-        results.sort()
-    sink.note(_summary(tally))
-    if not tally.failed:
-        return 0
-    sink.warn(
-        f"{tally.failed} {'line' if tally.failed == 1 else 'lines'} failed: their records have an error, "
-        "and the same command runs them again"
-    )
-    return FAILED_LINES
+        ready.results.sort()
+    return say_done(sink, ready.tally)
 
 
-def _summary(tally: Tally) -> str:
-    parts = [f"{tally.before + tally.done} done" + ("" if tally.total is None else f" of {tally.total}")]
-    if tally.failed:
-        parts.append(f"{tally.failed} failed")
-    if tally.canvases:
-        parts.append(f"{tally.tokens} tokens in {duration(tally.seconds)}")
-        parts.append(f"{tally.tokens_per_second:.0f} tokens/s")
-        parts.append(f"{tally.steps_per_canvas:.1f} steps a canvas")
-    return " · ".join(parts)
-
-
-def _say_how_to_resume(sink: Sink, results: Results, options: _Asked) -> None:
-    if not results.resumable:
-        return
-    # A second --overwrite would throw away what is done.
-    command = shlex.join(["dgen", *(word for word in sys.argv[1:] if word != "--overwrite")])
-    again = " (with the same input)" if options.source == "-" else ""
-    sink.note(f"To resume{again}: {command}")
+def _say_how_to_resume(sink: Sink, ready: _Ready, options: _Asked) -> None:
+    if ready.results.resumable:
+        say_how_to_resume(sink, options.source)

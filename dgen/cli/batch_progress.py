@@ -23,6 +23,7 @@ class BatchProgress:
         self._live_wanted = not sink.quiet and is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._last_plain = time.monotonic()
         self._live: Any = None
+        self._hinted: set[str] = set()
 
     def __enter__(self) -> BatchProgress:
         self.show()
@@ -37,10 +38,11 @@ class BatchProgress:
             self._sink.note(" · ".join([_amount(self._tally), *facts(self._tally)]))
             self._last_plain = time.monotonic()
 
-    def warn(self, text: str) -> None:
-        """A warning above the live lines."""
+    def warn(self, text: str, hint: str = "") -> None:
+        """A warning above the live lines; a hint that many of them share is given once."""
         self._stop()
-        self._sink.warn(text)
+        self._sink.warn(text, hint="" if hint in self._hinted else hint)
+        self._hinted.add(hint)
         self.show()
 
     def _start(self) -> None:

@@ -64,14 +64,14 @@ def generate(
     logprob_ids: options.LogprobIds = None,
     logprobs_of: options.LogprobsOf = None,
     output_format: Annotated[
-        str,
+        str | None,
         typer.Option(
             "--format",
-            help="text, json (one completion) or jsonl (a line a token).",
+            help="text (the default), json (one completion) or jsonl (a line a token).",
             metavar="text|json|jsonl",
             rich_help_panel=_OUTPUT,
         ),
-    ] = "text",
+    ] = None,
     draft: Draft = "auto",
     slow: Slow = None,
     trace: TraceFile = None,
@@ -135,7 +135,7 @@ def generate(
     sink = Sink(
         stdout,
         stderr,
-        format=parse_format(output_format),
+        format=parse_format("text" if output_format is None else output_format),
         quiet=quiet,
         verbose=verbose,
         color=wants_color(stderr),
@@ -152,7 +152,7 @@ def generate(
         single_only = {
             "--prompt": prompt,
             "--prompt-file": prompt_file,
-            "--format": output_format != "text",
+            "--format": output_format,
             "--draft": draft != "auto",
             "--slow": slow,
             "--trace": trace,

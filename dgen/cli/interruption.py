@@ -32,6 +32,41 @@ def _raise(number: int, _frame: FrameType | None) -> None:
     raise Terminated(number)
 
 
+class Unswallowed:
+    """Inside, an ending signal raises as it does outside, and cannot be lost.
+
+    What is being imported or loaded may catch whatever is raised in it, and go on or fail in its own way: torch
+    does while it imports numpy. `check`, and leaving, raise again what was swallowed.
+    """
+
+    def __init__(self) -> None:
+        self._raised: BaseException | None = None
+        self._before: dict[int, Any] = {}
+
+    def __enter__(self) -> Unswallowed:
+        for number in _ENDING:
+            if signal.getsignal(number) is not signal.SIG_IGN:
+                self._before[number] = signal.signal(number, self._on_signal)
+        return self
+
+    def check(self) -> None:
+        """Raises KeyboardInterrupt or Terminated if such a signal has come."""
+        if self._raised is not None:
+            raise self._raised from None
+
+    def _on_signal(self, number: int, _frame: FrameType | None) -> None:
+        self._raised = KeyboardInterrupt() if number == signal.SIGINT else Terminated(number)
+        raise self._raised
+
+    def __exit__(
+        self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
+    ) -> None:
+        for number, handler in self._before.items():
+            signal.signal(number, handler)
+        if value is not self._raised:
+            self.check()
+
+
 class Interruption:
     """Inside, the first ending signal calls `interrupt`, which is to end the work soon; a second one ends it at once.
 

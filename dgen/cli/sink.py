@@ -128,18 +128,18 @@ class Sink:
         if self._verbose:
             self.note(text)
 
-    def warn(self, text: str) -> None:
-        """One warning line to stderr, unless quiet."""
+    def warn(self, text: str, *, hint: str = "") -> None:
+        """One warning line to stderr, and one with the next thing to try, if there is one; unless quiet."""
         if not self.quiet:
             self._say(f"{self._styled('Warning:', _YELLOW)} {_one_line(text)}")
+            self._hint(hint)
 
     def error(self, error: DgenError) -> None:
         """What went wrong and, where there is one, the next thing to try: a line each to stderr."""
         with contextlib.suppress(ClosedPipe, OutputError):
             self._end_answer()
         self._say(f"{self._styled('Error:', _RED)} {_one_line(error.message)}")
-        if error.hint:
-            self._say(f"{self._styled('Hint:', _DIM)} {_one_line(error.hint)}")
+        self._hint(error.hint)
 
     def end_lines(self) -> None:
         """Ends the lines that an answer or a thought has left open, where a turn was given up."""
@@ -175,6 +175,10 @@ class Sink:
         self._leave_answer_line()
         self._err(self._styled(escaped(text), _DIM))
         self._thought_open = not text.endswith("\n")
+
+    def _hint(self, text: str) -> None:
+        if text:
+            self._say(f"{self._styled('Hint:', _DIM)} {_one_line(text)}")
 
     def _say(self, line: str) -> None:
         self._end_thought()

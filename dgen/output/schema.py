@@ -67,7 +67,7 @@ def _line() -> Schema:
     return {
         "id": {
             "type": ["string", "integer", "null"],
-            "description": "The line's own id, else its number; null for a line of a stream that could not be used.",
+            "description": "The line's own id, else its number; null where a bad line of a stream has none of its own.",
         },
         "index": count("The line's place in its file, from 0; blank lines count."),
         **completion(),

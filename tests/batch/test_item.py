@@ -55,6 +55,31 @@ def test_system_and_raw_of_the_command_hold_where_a_line_is_silent():
 
 
 @pytest.mark.parametrize(
+    ("fields", "reason", "hint"),
+    [
+        (
+            {"t_max": -1},
+            "t_max must be a number >= 0, not -1",
+            "Temperature of the first step.",
+        ),
+        ({"stop": 5}, "stop must be one or more non-empty texts, not 5", "End the answer before this text"),
+        (
+            {"t_max": 0.1},
+            "t_min 0.4 (default) is above t_max 0.1",
+            "The temperature falls from t_max to t_min",
+        ),
+        ({"prompt": " "}, "the prompt is empty", ""),
+    ],
+)
+def test_a_reason_names_no_source_but_others_and_keeps_its_hint(fields, reason, hint):
+    with pytest.raises(LineError) as caught:
+        read({"prompt": "a", **fields})
+    assert str(caught.value) == reason
+    assert caught.value.hint.startswith(hint)
+    assert bool(caught.value.hint) == bool(hint)
+
+
+@pytest.mark.parametrize(
     ("fields", "reason"),
     [
         ({}, "neither a prompt nor messages"),
@@ -89,8 +114,8 @@ def test_system_and_raw_of_the_command_hold_where_a_line_is_silent():
         ({"prompt": "a", "stop": [1]}, "stop must be"),
         ({"prompt": "a", "stop": ""}, "stop must be"),
         ({"prompt": "a", "logprob_ids": [[1]]}, "logprob_ids must be"),
-        ({"prompt": "a", "t_min": 2, "t_max": 1}, "t_min 2 (line) is above t_max 1 (line)"),
-        ({"prompt": "a", "greedy": True, "t_max": 1}, "greedy (line) is temperature 0"),
+        ({"prompt": "a", "t_min": 2, "t_max": 1}, "t_min 2 is above t_max 1"),
+        ({"prompt": "a", "greedy": True, "t_max": 1}, "greedy is temperature 0, but t_max is 1"),
         ({"prompt": "a", "seed": -1}, "seed must be"),
     ],
     ids=str,

@@ -167,6 +167,63 @@ def test_a_file_of_somebody_else_is_refused_and_left_as_it_is(tmp_path, name, da
     assert path.read_bytes() == data
 
 
+@pytest.mark.parametrize("name", NAMES)
+def test_blank_lines_are_passed_over_and_go_with_a_rewrite(tmp_path, name):
+    path = tmp_path / name
+    lines = [b"", record(1), b"  \t", record(0), b"", b" "]
+    compressed = name.endswith(".gz")
+    path.write_bytes(b"".join(module.pack(line, compressed=compressed) for line in lines))
+    results = opened(path)
+    assert content(path) == lines
+    results.append(record(2), 2)
+    assert content(path) == [*lines, record(2)]
+    results.sort()
+    results.close()
+    assert content(path) == [record(n) for n in range(3)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+def test_blanks_without_a_line_end_are_no_torn_record(tmp_path, name):
+    path = tmp_path / name
+    data = record(0) + b"\n \t"
+    path.write_bytes(gzip.compress(data) if name.endswith(".gz") else data)
+    write(path, [1])
+    assert content(path) == [record(0), record(1)]
+
+
+@pytest.mark.parametrize("name", NAMES)
+@pytest.mark.parametrize(
+    ("rest", "torn"),
+    [
+        (b'{"type": "completion", "n": 1, "te', True),
+        (b'  { "n" : 1, "text": "x', True),
+        (b"{", True),
+        (b'{"n": 1, "text": "x\0\0\0', True),
+        (b'{"a": 1}', False),  # whole, and not ours
+        (b'{"a": 1}\0\0', False),
+        (b'["n", 1', False),
+        (b"my thesis", False),
+    ],
+)
+def test_a_cut_object_behind_records_is_torn_however_it_is_spaced(tmp_path, name, rest, torn):
+    def packed(data: bytes) -> bytes:
+        return gzip.compress(data) if name.endswith(".gz") else data
+
+    path = tmp_path / name
+    before = packed(record(0) + b"\n" + rest)
+    path.write_bytes(before)
+    if torn:
+        write(path, [1])
+        assert content(path) == [record(0), record(1)]
+    else:
+        with pytest.raises(UsageError, match="does not end with a record"):
+            opened(path)
+        assert path.read_bytes() == before
+    path.write_bytes(packed(rest))
+    with pytest.raises(UsageError) if rest != b"{" else contextlib.nullcontext():
+        opened(path).close()
+
+
 def test_overwriting_begins_anew_and_not_before_the_run_does(tmp_path):
     path = tmp_path / "out.jsonl"
     path.write_bytes(b"my thesis\n")

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import json
 from functools import partial
+from unittest.mock import patch
 
 import pytest
-from batching import LAYERS, Crowded, batch, by_id, generator, read_lines, write_lines
+from batching import LAYERS, Crowded, batch, by_id, generator, read_lines, stream_batch, write_lines
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
@@ -51,9 +52,10 @@ def requests(draw):
     lines=st.lists(requests(), min_size=1, max_size=6),
     slots=st.integers(1, 5),
     room=st.integers(1, 5),
+    patience=st.integers(1, 8),
     cuts=st.lists(st.integers(1, 4), max_size=3),
 )
-def test_a_record_is_the_same_whoever_shares_the_batch(tmp_path_factory, lines, slots, room, cuts):
+def test_a_record_is_the_same_whoever_shares_the_batch(tmp_path_factory, lines, slots, room, patience, cuts):
     folder = tmp_path_factory.mktemp("mixed")
     source = write_lines(folder / "in", lines)
     batch(source, folder / "alone", generator(num_slots=1))
@@ -61,9 +63,10 @@ def test_a_record_is_the_same_whoever_shares_the_batch(tmp_path_factory, lines, 
     assert set(alone) == {str(number) for number in range(1, len(lines) + 1)}
 
     made = generator(num_slots=slots, kind=type("Room", (Crowded,), {"room": room}))
-    for cut in cuts:
-        batch(source, folder / "out", made, interrupt_after=cut)
-    batch(source, folder / "out", made)
+    with patch("dgen.batch.room._PATIENCE", patience):
+        for cut in cuts:
+            batch(source, folder / "out", made, interrupt_after=cut)
+        batch(source, folder / "out", made)
     assert by_id(folder / "out") == alone
     assert not made.denoiser.held
 
@@ -132,7 +135,47 @@ def test_when_memory_runs_out_fewer_run_and_none_fails(tmp_path):
     batch(source, tmp_path / "whole", generator(num_slots=1))
     tally, told = batch(source, tmp_path / "out", generator(num_slots=8, kind=Crowded))
     assert (tally.done, tally.failed) == (12, 0)
-    assert told == ["out of memory: going on with 4 at a time", "out of memory: going on with 2 at a time"]
+    fewer = [f"out of memory: going on with {limit} at a time for now" for limit in (4, 2)]
+    assert told[:2] == fewer
+    assert set(told[2:]) <= {fewer[1]}  # three are tried again
+    assert by_id(tmp_path / "out") == by_id(tmp_path / "whole")
+
+
+class Jealous(Crowded):
+    """Reads a long prompt only while nothing else runs."""
+
+    room = 8
+
+    def prefill(self, slot, ids):
+        self.longest = 60 if self.held else 10_000
+        super().prefill(slot, ids)
+
+
+def test_one_long_prompt_does_not_keep_the_others_from_their_slots(tmp_path):
+    lines = [{"prompt": f"a cat {n}", "max_tokens": 6, "steps": 2} for n in range(50)]
+    lines[5]["prompt"] = "tea " * 80
+    source = write_lines(tmp_path / "in", lines)
+    made = generator(num_slots=4, kind=Jealous)
+    tally, told = batch(source, tmp_path / "out", made)
+    assert (tally.done, tally.failed) == (50, 0)
+    assert told[-1] == "out of memory: going on with 1 at a time for now"
+    assert made.engine.max_running == 4
+    batch(source, tmp_path / "whole", generator(num_slots=1))
+    assert by_id(tmp_path / "out") == by_id(tmp_path / "whole")
+
+
+def test_none_fails_where_a_further_one_is_tried_in_vain(tmp_path):
+    """Two that fail together have been let in under different limits."""
+    lines = [{"prompt": f"a cat {n}", "max_tokens": 6, "steps": 2} for n in range(60)]
+    source = write_lines(tmp_path / "in", lines)
+    tally, told = batch(
+        source, tmp_path / "out", generator(num_slots=2, kind=type("One", (Crowded,), {"room": 1}))
+    )
+    assert (tally.done, tally.failed) == (60, 0)
+    assert (
+        told == ["out of memory: going on with 1 at a time for now"] * 3
+    )  # then after 8 ends, then after 32
+    batch(source, tmp_path / "whole", generator(num_slots=1))
     assert by_id(tmp_path / "out") == by_id(tmp_path / "whole")
 
 
@@ -164,6 +207,50 @@ def test_failures_are_records_and_are_run_again(tmp_path):
     tally, _ = batch(write_lines(source, lines), tmp_path / "out")
     assert (tally.before, tally.done, tally.failed) == (1, 2, 0)
     assert {record["error"] for record in by_id(tmp_path / "out").values()} == {None}
+
+
+def test_a_streams_bad_line_fails_under_its_id_and_is_run_again(tmp_path):
+    bad = [
+        {"id": "x", "promt": "a cat"},
+        {"custom_id": "y", "body": {"messages": [], "n": 2}},
+        "no line at all",
+    ]
+    tally = stream_batch([*bad, {"id": "z", "prompt": "tea"}], tmp_path / "out")
+    assert (tally.done, tally.failed) == (1, 3)
+    for record in read_lines(tmp_path / "out"):
+        VALIDATOR.validate(record)
+    found = by_id(tmp_path / "out")
+    assert set(found) == {"x", "y", "z", None}
+    assert "did you mean 'prompt'" in found["x"]["error"]
+    assert found["y"]["response"]["status_code"] == 400
+    assert "n must be 1" in found["y"]["error"]["message"]
+
+    good = {"custom_id": "y", "body": {"messages": [{"role": "user", "content": "hi"}]}}
+    again = [{"id": "x", "prompt": "a cat"}, good, {"id": "z", "prompt": "tea"}]
+    tally = stream_batch(again, tmp_path / "out")
+    assert (tally.before, tally.done, tally.failed) == (1, 2, 0)
+    assert set(by_id(tmp_path / "out")) == {"x", "y", "z"}
+
+
+def test_a_second_line_of_an_id_never_stands_for_the_first(tmp_path):
+    lines = [{"id": "x", "prompt": "a cat"}, {"id": "x", "prompt": "tea"}, {"id": "x", "promt": "tea"}]
+    tally = stream_batch(lines, tmp_path / "out")
+    assert (tally.done, tally.failed) == (1, 2)
+    first = next(record for record in read_lines(tmp_path / "out") if record["id"] == "x")
+    for again in (lines, lines[1:], lines[2:]):
+        tally = stream_batch(again, tmp_path / "out")
+        assert (tally.before, tally.done) == (1, 0)
+        assert tally.failed == min(len(again), 2)
+        records = read_lines(tmp_path / "out")
+        assert [record for record in records if record["id"] is not None] == [first]
+
+
+def test_a_line_that_comes_again_corrected_is_run(tmp_path):
+    stream_batch([{"id": "x", "promt": "a cat"}, {"id": "x", "prompt": "a cat"}], tmp_path / "out")
+    assert {record["finish_reason"] == "error" for record in read_lines(tmp_path / "out")} == {True, False}
+    tally = stream_batch([{"id": "x", "prompt": "a cat"}], tmp_path / "out")
+    assert (tally.before, tally.done, tally.failed) == (1, 0, 0)
+    assert set(by_id(tmp_path / "out")) == {"x"}
 
 
 def test_nothing_is_run_twice(tmp_path):

@@ -159,6 +159,57 @@ def test_a_streams_bad_lines_are_problems_and_repeated_ids_too():
     assert [type(item) for item in found] == [Item, Problem, Problem]
 
 
+@pytest.mark.parametrize(
+    ("line", "named"),
+    [
+        ({"id": "x", "promt": "a"}, ("x", False)),
+        ({"id": 5, "prompt": "a", "steps": 0}, (5, False)),
+        ({"promt": "a"}, ("2", False)),
+        ({"custom_id": "c", "body": {"messages": []}}, ("c", True)),
+        ({"custom_id": "c", "method": "GET"}, ("c", True)),
+        ({"custom_id": 7, "body": {}}, (None, False)),
+        ({"id": "", "prompt": "a"}, (None, False)),
+        ({"id": 2**70, "prompt": "a"}, (None, False)),
+        ({"id": "first", "promt": "a"}, (None, False)),
+        ({"id": "first", "prompt": "b"}, (None, False)),
+        ({"id": "done", "promt": "a"}, (None, False)),
+        ([1], (None, False)),
+    ],
+    ids=str,
+)
+def test_a_bad_line_of_a_stream_keeps_its_id_unless_another_has_it(line, named):
+    source, writer = stream(b'{"id":"first","prompt":"a"}\n' + json.dumps(line).encode())
+    os.close(writer)
+    source.begin(lambda item: True, done={"done"})
+    _, problem = taken(source)
+    assert (problem.id, problem.envelope) == named
+
+
+def test_a_stream_is_empty_once_it_has_ended_without_a_line():
+    for data, empty in ((b"", True), (b"\n  \n", True), (b"nope", False), (b'{"prompt":"a"}\n', False)):
+        source, writer = stream(data)
+        assert not source.is_empty()
+        os.close(writer)
+        assert source.is_empty() == empty
+        assert len(taken(source)) == (not empty)
+        assert source.is_empty() == empty
+
+
+def test_looking_whether_a_stream_is_empty_takes_nothing_from_it():
+    source, writer = stream(b'{"prompt":"a"}\n{"prompt"')
+    assert not source.is_empty()
+    os.write(writer, b':"b"}')
+    os.close(writer)
+    assert [item.prompt for item in taken(source)] == ["a", "b"]
+
+
+def test_a_stream_with_lines_of_other_shards_alone_is_not_empty():
+    source, writer = stream(b'{"prompt":"a"}\n', index=2, count=2)
+    os.close(writer)
+    assert taken(source) == []
+    assert not source.is_empty()
+
+
 def test_a_waiting_stream_can_be_stopped():
     source, _ = stream()
     threading.Timer(0.05, source.stop).start()

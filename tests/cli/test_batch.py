@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import gzip
 import json
 import os
@@ -9,12 +10,14 @@ import random
 import signal
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
 
+from dgen.cli.interruption import Terminated
 from dgen.output.schema import schema
 
 BASE = ("generate", "--max-tokens", "24", "--steps", "6", "--seed", "1")
@@ -122,6 +125,23 @@ def test_what_is_all_done_loads_no_model(dgen, checkpoint, prompts, tmp_path, mo
     assert dgen(*common).code == 0
 
 
+def test_another_dtype_is_refused_before_anything_is_loaded_or_dropped(
+    dgen, checkpoint, tmp_path, monkeypatch
+):
+    source = write(tmp_path / "in.jsonl", [{"prompt": "a cat"}, {"prompt": "tea", "max_tokens": 5000}])
+    common = (*BASE, "-m", checkpoint, "--input", source, "--output", tmp_path / "out.jsonl")
+    assert dgen(*common).code == 4
+    before = (tmp_path / "out.jsonl").read_bytes()
+    monkeypatch.setattr("dgen.cli.batch._load", None)
+    done = dgen(*common, "--dtype", "bf16")
+    assert done.code == 2
+    assert 'dtype was "float32" and is "bfloat16" now' in done.err
+    assert "dtype fp16 is refused" in dgen(*common, "--dtype", "fp16").err
+    assert (tmp_path / "out.jsonl").read_bytes() == before
+    write(source, [{"prompt": "a cat"}])
+    assert dgen(*common, "--dtype", "fp32").code == 0
+
+
 def test_failed_lines_are_records_exit_4_and_run_again(dgen, checkpoint, tmp_path):
     source = write(
         tmp_path / "in.jsonl", [{"id": 1, "prompt": "a cat"}, {"id": 2, "prompt": "tea", "max_tokens": 5000}]
@@ -158,6 +178,26 @@ def test_every_bad_line_is_named_before_anything_is_loaded(dgen, tmp_path):
     assert not (tmp_path / "o").exists()
 
 
+def test_a_hint_that_many_lines_share_is_given_once(dgen, checkpoint, tmp_path):
+    bad = [{"prompt": "a", "steps": 0}, {"prompt": "b", "steps": 0}, {"prompt": "c", "t_max": -1}]
+    common = ("generate", "-m", checkpoint, "--output", tmp_path / "out.jsonl", "--input")
+    done = dgen(*common, write(tmp_path / "bad.jsonl", bad))
+    kinds = [line.split(": ")[:2] for line in done.err.splitlines()]
+    assert [words if words[0] == "Hint" else words[1] for words in kinds] == [
+        "line 1",
+        ["Hint", "Most denoising steps a canvas."],
+        "line 2",
+        "line 3",
+        ["Hint", "Temperature of the first step."],
+        f"3 lines of '{tmp_path / 'bad.jsonl'}' can't be used; nothing was run",
+        ["Hint", "Correct or remove what is named above."],
+    ]
+    done = dgen(*common, write(tmp_path / "long.jsonl", [{"prompt": "a", "max_tokens": 5000}] * 2))
+    told = [line for line in done.err.splitlines() if line.startswith(("Warning: line", "Hint"))]
+    assert [line.split(": ")[0] for line in told] == ["Warning", "Hint", "Warning"]
+    assert "Set --max-tokens to at most" in told[1]
+
+
 @pytest.mark.parametrize(
     ("argv", "code", "says"),
     [
@@ -166,7 +206,20 @@ def test_every_bad_line_is_named_before_anything_is_loaded(dgen, tmp_path):
         (["--prompt", "x", "--slots", "2"], 2, "--slots needs --input"),
         (["--prompt", "x", "--shard", "1/2"], 2, "--shard needs --input"),
         (["--input", "IN", "--output", "OUT", "--prompt", "x"], 2, "--prompt does not go with --input"),
-        (["--input", "IN", "--output", "OUT", "--format", "jsonl"], 2, "--format does not go with --input"),
+        *(
+            (["--input", "IN", "--output", "OUT", *flag], 2, f"{flag[0]} does not go with --input")
+            for flag in (
+                ("--prompt-file", "-"),
+                ("--prompt", ""),
+                ("--format", "text"),
+                ("--format", "json"),
+                ("--format", "jsonl"),
+                ("--draft", "on"),
+                ("--slow", "0"),
+                ("--trace", "t.jsonl"),
+            )
+        ),
+        (["--input", "IN", "--output", "OUT", "--raw", "--system", "x"], 2, "needs the chat template"),
         (["--input", "IN", "--output", "OUT", "--shard", "3/2"], 2, "--shard must be like 2/4"),
         (["--input", "IN", "--output", "OUT", "--slots", "0"], 2, "slots must be a whole number >= 1"),
         (["--input", "IN", "--output", "OUT", "--steps", "0"], 2, "steps must be"),
@@ -207,6 +260,25 @@ def test_a_stream_is_run_as_it_comes_and_resumed(shell, tmp_path):
     assert set(untimed(tmp_path / "out.jsonl")) == {"1", "x", None}
 
 
+def test_an_empty_stream_is_refused_as_an_empty_file_is(dgen, checkpoint, tmp_path, monkeypatch):
+    (tmp_path / "in").touch()
+    common = (*BASE, "-m", checkpoint, "--output", tmp_path / "out.jsonl", "--input")
+    with monkeypatch.context() as patched:
+        patched.setattr("dgen.cli.batch._load", None)
+        for source, where in ((tmp_path / "in", f"in '{tmp_path / 'in'}'"), ("-", "on stdin")):
+            done = dgen(*common, source)
+            assert done.code == 2
+            assert f"there is no prompt {where}" in done.err
+            assert not (tmp_path / "out.jsonl").exists()
+    os.mkfifo(tmp_path / "pipe")
+    late = threading.Timer(0.1, (tmp_path / "pipe").write_bytes, [b"\n \n"])
+    late.start()
+    done = dgen(*common, tmp_path / "pipe")  # blank lines: not known to be empty before it is read
+    late.join()
+    assert done.code == 2
+    assert "there is no prompt in" in done.err
+
+
 def test_a_reader_that_leaves_ends_it_quietly(shell, prompts):
     run = f'$DGEN generate -q -m "$MODEL" --max-tokens 8 --input {prompts} --output -'
     done = shell(f"set -o pipefail; {run} | head -c 1")
@@ -219,9 +291,20 @@ def test_a_full_disk_is_said_once(dgen, checkpoint, prompts):
     assert "No space left" in done.err
 
 
-def test_stdout_may_be_the_output(dgen, checkpoint, prompts):
-    done = dgen(*BASE, "-q", "-m", checkpoint, "--input", prompts, "--output", "-")
+@pytest.mark.parametrize("output", ["-", "/dev/stdout", "/dev/fd/1"])
+def test_stdout_may_be_the_output(dgen, checkpoint, prompts, output):
+    done = dgen(*BASE, "-q", "-m", checkpoint, "--input", prompts, "--output", output)
+    assert (done.code, done.err) == (0, "")
     assert {json.loads(line)["id"] for line in done.out.splitlines()} == {f"p{n}" for n in range(10)}
+
+
+def test_a_command_may_be_the_output_and_stdout_must_be_open(shell, tmp_path):
+    write(tmp_path / "in", [{"prompt": "a cat"}])
+    run = '$DGEN generate -q -m "$MODEL" --max-tokens 8 --input in --output'
+    done = shell(f"{run} >(wc -l > lines); echo $?; wait $!; {run} - >&-; echo $?", cwd=tmp_path)
+    assert done.stdout.split() == ["0", "1"]
+    assert (tmp_path / "lines").read_text().strip() == "1"
+    assert "standard output is closed" in done.stderr
 
 
 # Never confident: each canvas takes all its steps.
@@ -246,6 +329,56 @@ def wait_for_lines(path: Path, count: int) -> None:
             return
         time.sleep(0.05)
     raise AssertionError("no line came")
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"), [(KeyboardInterrupt(), 130), (Terminated(signal.SIGTERM), 143)], ids=str
+)
+def test_a_signal_before_the_run_says_that_nothing_was_run(
+    dgen, checkpoint, prompts, tmp_path, monkeypatch, ended, code
+):
+    output = tmp_path / "out.jsonl"
+    output.write_text("my thesis\n")
+    flags = [
+        "generate",
+        "-m",
+        str(checkpoint),
+        "--input",
+        str(prompts),
+        "--output",
+        str(output),
+        "--overwrite",
+    ]
+
+    def load(*args, **kwargs):
+        raise ended
+
+    monkeypatch.setattr("dgen.cli.batch._load", load)
+    monkeypatch.setattr(sys, "argv", ["dgen", *flags])
+    done = dgen(*flags)
+    assert done.code == code
+    assert done.err == f"Interrupted before anything was run. To run it: dgen {' '.join(flags)}\n"
+    assert output.read_text() == "my thesis\n"
+
+
+def test_a_signal_that_an_import_swallows_ends_it_before_loading(
+    dgen, checkpoint, prompts, tmp_path, monkeypatch
+):
+    """As torch does, which imports numpy and goes on without it whatever was raised."""
+
+    def swallowed(self, text):
+        if text.startswith("importing"):
+            with contextlib.suppress(KeyboardInterrupt):
+                os.kill(os.getpid(), signal.SIGINT)
+                time.sleep(10)
+
+    loaded = []
+    monkeypatch.setattr("dgen.cli.batch.Progress.update", swallowed)
+    monkeypatch.setattr("dgen.cli.batch._load", lambda *args, **kwargs: loaded.append(args))
+    done = dgen("generate", "-m", checkpoint, "--input", prompts, "--output", tmp_path / "out.jsonl")
+    assert done.code == 130
+    assert "Interrupted before anything was run" in done.err
+    assert not loaded
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -1,0 +1,68 @@
+"""Signals that come where a library catches whatever it is given."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import time
+
+import pytest
+
+from dgen.cli.interruption import Terminated, Unswallowed
+
+SIGNALS = pytest.mark.parametrize(
+    ("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
+)
+
+
+def library(number: int, seconds: float = 10) -> None:
+    """Catches the signal as torch does; a later import fails for it."""
+    with contextlib.suppress(KeyboardInterrupt, Terminated):
+        os.kill(os.getpid(), number)
+        time.sleep(seconds)
+        raise AssertionError("no signal came")
+    raise ImportError("cannot load module more than once per process")
+
+
+@SIGNALS
+@pytest.mark.parametrize("fails", [False, True])
+def test_what_a_library_swallows_is_raised_again(number, kind, fails):
+    before = signal.getsignal(number)
+    reached = False
+
+    def load() -> None:
+        nonlocal reached
+        with Unswallowed():
+            with contextlib.nullcontext() if fails else contextlib.suppress(ImportError):
+                library(number)
+            reached = True
+
+    with pytest.raises(kind) as caught:
+        load()
+    assert reached == (not fails)
+    assert getattr(caught.value, "exit_code", 143) == 143
+    assert signal.getsignal(number) is before
+
+
+@SIGNALS
+def test_it_can_be_asked_before_the_end(number, kind):
+    def load(signals: Unswallowed) -> None:
+        signals.check()
+        with contextlib.suppress(ImportError):
+            library(number)
+        with pytest.raises(kind):
+            signals.check()
+
+    with pytest.raises(kind), Unswallowed() as signals:
+        load(signals)
+
+
+def test_other_errors_pass_and_ignored_signals_stay_ignored():
+    before = signal.signal(signal.SIGTERM, signal.SIG_IGN)
+    try:
+        with pytest.raises(AssertionError, match="no signal came"), Unswallowed():
+            library(signal.SIGTERM, seconds=0.1)
+        assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
+    finally:
+        signal.signal(signal.SIGTERM, before)
