@@ -169,6 +169,14 @@ def test_a_model_is_free_as_soon_as_the_end_is_told(model):
             break
 
 
+def test_an_interrupt_before_the_engine_has_taken_the_job_ends_it(model):
+    model.engine.interrupt()
+    answer = model.generate("a cat sat", **ASK)
+    assert answer.finish_reason == answer.record["finish_reason"] == "interrupted"
+    assert (answer.text, answer.completion.tokens, answer.completion.steps) == ("", (), ())
+    assert model.generate("a cat sat", **ASK).finish_reason != "interrupted"
+
+
 def test_a_kept_exception_leaves_the_model_usable(model, monkeypatch):
     def fail(*_):
         raise KeyboardInterrupt
