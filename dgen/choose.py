@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, replace
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 from dgen.choices import check_choices
@@ -91,6 +92,7 @@ def choose(
     tokenizer, vocabulary = generator.checkpoint.tokenizer, generator.checkpoint.vocabulary
     end = () if goes_on else (end_id(generator, chat=prompt is not None),)
     rows = [(*encode(before + choice + behind, tokenizer, vocabulary), *end) for choice in choices]
+    _check_apart(choices, rows)
     longest, canvas_len = max(map(len, rows)), generator.denoiser.canvas_len
     if longest > canvas_len:
         raise UsageError(
@@ -173,15 +175,22 @@ class _Reader:
         return [done[i * draws : (i + 1) * draws] for i in range(len(starts))]
 
 
+def _check_apart(choices: Sequence[str], rows: Sequence[tuple[int, ...]]) -> None:
+    """UsageError where one choice goes on in another: it would take in the other's probability, and never lose."""
+    # In order, a row stands right before those that begin with it.
+    for (row, choice), (longer, other) in pairwise(sorted(zip(rows, choices, strict=True))):
+        if longer[: len(row)] == row:
+            raise UsageError(
+                f"the choice '{choice}' is the beginning of '{other}'",
+                hint="Let the answers end: leave --goes-on out.",
+            )
+
+
 def _shared(rows: Sequence[tuple[int, ...]]) -> int:
-    """How many first ids all rows share, each having at least one more."""
+    """How many first ids all rows share; none is the beginning of another, so each has more."""
     count = 0
     while len({row[count] for row in rows}) == 1:
         count += 1
-        if any(len(row) == count for row in rows):
-            raise UsageError(
-                "one choice is the beginning of all others", hint="Let the answers end: leave --goes-on out."
-            )
     return count
 
 

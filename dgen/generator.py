@@ -157,16 +157,21 @@ class Generator:
     def run(self, job: Job) -> Iterator[Event | Piece]:
         """The engine's events of one job and, as canvases converge, the pieces of text that they release.
 
+        The last one is always Finished.
+
         Raises:
             UsageError: the job has been run, or another stream of this model has not ended.
         """
         job.begin()
-        events = self.engine.run([job.request])
-        for event in events:
-            told = job.follow(event, self.engine.stop)
-            if isinstance(event, Finished):
-                events.close()  # the slot is free from here on, whether or not the caller comes back for more
-            yield from told
+        # Closed by name: whoever keeps an exception that passes here keeps this frame, and the engine would stay taken.
+        with contextlib.closing(self.engine.run([job.request])) as events:
+            for event in events:
+                told = job.follow(event, self.engine.stop)
+                if isinstance(event, Finished):
+                    events.close()  # the slot is free from here on, whether or not the caller comes back for more
+                yield from told
+        if job.completion is None:
+            yield from job.follow(job.interrupted_at_once(), self.engine.stop)
 
     def run_many(self, jobs: Iterable[Job]) -> Iterator[tuple[Job, Event | Piece]]:
         """As `run` for many jobs at a time: each job's events and pieces, beside the job that they belong to.

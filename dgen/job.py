@@ -40,6 +40,11 @@ class Job:
             raise UsageError("this job has been run already", hint="Build another one with `job`.")
         self.begun, self.started = True, time.perf_counter()
 
+    def interrupted_at_once(self) -> Finished:
+        """The end of a job that an interrupt kept the engine from taking."""
+        prompt, seed = len(self.request.prompt_ids), self.request.seed
+        return Finished(0, Completion(0, (), "interrupted", prompt, (), (), seed))
+
     def timing(self, load_seconds: float) -> dict[str, float | None]:
         """Seconds: load (of the checkpoint, once), prefill, denoise (all canvases, commits included), total."""
         end = self.finished if self.finished is not None else time.perf_counter()

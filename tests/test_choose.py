@@ -80,8 +80,14 @@ def test_an_answer_that_goes_on_is_scored_without_its_end(builtin):
     assert open_ended.best == "3"
     assert ended.mass < 0.5 < open_ended.mass
     assert ended.choices[0].tokens == open_ended.choices[0].tokens + 1
-    with pytest.raises(UsageError, match="beginning of all others"):
-        choose(builtin, ("3", "3, 4"), goes_on=True, **options)
+
+
+@pytest.mark.parametrize("choices", [("a", "a cat"), ("a cat sat", "b", "a cat"), ("a", "b", "b cat", "c")])
+def test_a_choice_that_goes_on_in_another_is_refused_unless_it_ends(tiny, choices):
+    with pytest.raises(UsageError, match="is the beginning of"):
+        choose(tiny, choices, prompt="x", goes_on=True, seed=1)
+    found = choose(tiny, choices, prompt="x", goes_on=False, seed=1)
+    assert {choice.text for choice in found.choices} == set(choices)
 
 
 @pytest.mark.parametrize(

@@ -8,7 +8,7 @@ from tiny import tiny_checkpoint
 import dgen
 from dgen.engine.events import Converged, Denoised, Finished
 from dgen.errors import ContextError, SettingsError, UsageError
-from dgen.output.text import Piece
+from dgen.output.text import Piece, TextStream
 
 
 @pytest.fixture(scope="module")
@@ -167,6 +167,26 @@ def test_a_model_is_free_as_soon_as_the_end_is_told(model):
         if isinstance(item, Finished):
             assert model.generate("a cat sat", **ASK).finish_reason
             break
+
+
+def test_an_interrupt_before_the_engine_has_taken_the_job_ends_it(model):
+    model.engine.interrupt()
+    answer = model.generate("a cat sat", **ASK)
+    assert answer.finish_reason == answer.record["finish_reason"] == "interrupted"
+    assert (answer.text, answer.completion.tokens, answer.completion.steps) == ("", (), ())
+    assert model.generate("a cat sat", **ASK).finish_reason != "interrupted"
+
+
+def test_a_kept_exception_leaves_the_model_usable(model, monkeypatch):
+    def fail(*_):
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patch:
+        patch.setattr(TextStream, "push", fail)
+        with pytest.raises(KeyboardInterrupt) as kept:
+            model.generate("a cat sat", **ASK)
+    assert kept.tb, "an interactive session keeps the last traceback, and with it every frame in it"
+    assert model.generate("a cat sat", **ASK).finish_reason
 
 
 def test_a_job_runs_once(model):

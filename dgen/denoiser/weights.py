@@ -17,6 +17,8 @@ from dgen.denoiser.kernels.attention import NO_WINDOW
 
 _SHARED_MEMORY = 227 * 1024
 """Bytes of shared memory that a program of the bf16 kernels may take: what Hopper and later cards have."""
+SOFTCAPS = (2.0**-10, 2.0**10)
+"""Softcaps that can be left to a sampler's kernels: the powers of others would not fit fp32."""
 _STATIC_ROPES = ("default", "linear", "llama3", "proportional", "yarn")
 
 
@@ -95,6 +97,8 @@ def unsupported(model: Any) -> str | None:
         return "its encoder is not causal"
     if model.dtype not in (torch.float32, torch.bfloat16):
         return f"its dtype is {str(model.dtype).removeprefix('torch.')}"
+    if not SOFTCAPS[0] <= text.final_logit_softcapping <= SOFTCAPS[1]:
+        return f"its softcap is {text.final_logit_softcapping:g}"
     for kind in set(text.layer_types):
         rope = model.model.decoder.rotary_emb.rope_type[kind]
         if rope not in _STATIC_ROPES:

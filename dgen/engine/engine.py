@@ -108,9 +108,9 @@ class Engine:
             raise UsageError(
                 "this model is already running a request", hint="Finish or close the earlier stream first."
             )
+        waiting = enumerate(requests)  # may raise, hence before the engine is taken
         self._active = True
         self._stops.clear()
-        waiting = iter(enumerate(requests))
         free = list(range(self._prompts.num_slots))[::-1]
         running: dict[int, Job] = {}
         try:

@@ -287,12 +287,15 @@ class _Search:
         if None in texts:
             return None
         ends = [window.end] if window.end is not None and not window.trailing else []
+        placed = place(window, fills, [tokens[-1].token_id] if ended else ends)
+        if not placed.ids:  # nothing was written and nothing ended it: there is nothing to score
+            return None
         return replace(
             old,
             ids=(*old.ids, *fills),
             texts=(*old.texts, *(text for text in texts if text is not None)),
             first=_total(tokens),
-            placed=place(window, fills, [tokens[-1].token_id] if ended else ends),
+            placed=placed,
         )
 
     def _usable(self, ids: Iterable[int]) -> tuple[int, ...]:

@@ -97,7 +97,7 @@ class Planner:
         last = len(self.gaps) - 1 if fits else self._last(first, len(before) - start)
         used = len(before) - start + self._span(first, last)
         right = self.pieces[last + 1]
-        margin = min(len(right) + 1, self.canvas_len // 8)
+        margin = min(len(right) + 1, max(self.canvas_len // 8, 1))
         room = -(-(used + margin) // self.canvas_len) * self.canvas_len - used
         closes = last == len(self.gaps) - 1 and len(right) < room
         return Window(

@@ -7,10 +7,12 @@ import torch
 from tiny import tiny_model
 from torch import nn
 
+from dgen.denoiser import weights
 from dgen.denoiser.fused import FusedDenoiser
 from dgen.denoiser.reference import ReferenceDenoiser
 from dgen.denoiser.weights import _joined, stack_weights, unsupported
 from dgen.errors import SettingsError
+from dgen.sampler import chunks
 
 pytestmark = pytest.mark.usefixtures("interpreter")
 
@@ -98,6 +100,10 @@ def set_half(model):
     model.half()
 
 
+def set_softcap(model):
+    text(model).final_logit_softcapping = 2000.0
+
+
 def set_rope(model):
     model.model.decoder.rotary_emb.rope_type["full_attention"] = "dynamic"
 
@@ -125,6 +131,7 @@ def set_odd_heads(model):
         (set_activation, "its activation is silu"),
         (set_bidirectional, "its encoder is not causal"),
         (set_half, "its dtype is float16"),
+        (set_softcap, "its softcap is 2000"),
         (set_rope, "its rotary positions are of the type dynamic"),
         (set_quantized, r"its weights are quantized \(Linear4bit\)"),
         (set_quantized_experts, "its weights are of several dtypes"),
@@ -139,6 +146,10 @@ def test_what_cannot_be_run_is_refused_by_name(change, reason):
     with pytest.raises(SettingsError, match=f"can't run this model: {reason}") as caught:
         FusedDenoiser(model)
     assert caught.value.hint == "Use --denoiser reference (or auto)."
+
+
+def test_a_softcap_is_left_to_the_sampler_only_where_its_kernels_take_it():
+    assert weights.SOFTCAPS == chunks.SOFTCAPS
 
 
 def test_every_projection_counts_not_only_the_first():

@@ -174,6 +174,17 @@ def test_two_runs_at_once_are_refused():
     assert list(engine.run([BASE]))
 
 
+def test_requests_that_cannot_even_begin_leave_the_engine_free():
+    class Broken:
+        def __iter__(self):
+            raise OSError("no such file")
+
+    engine = Engine(ScriptedDenoiser(lambda call: towards(TEXT)), kernels_for("torch", "cpu"))
+    with pytest.raises(OSError, match="no such file"):
+        next(engine.run(Broken()))
+    assert list(engine.run([BASE]))[-1].completion.finish_reason == "length"
+
+
 @pytest.mark.parametrize(
     "changes",
     [

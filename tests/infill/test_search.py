@@ -9,6 +9,7 @@ import dgen
 from dgen.errors import ContextError, DgenError, UsageError
 from dgen.infill.search import infill
 from dgen.infill.template import Gap, Template, parse_template
+from dgen.vocabulary import Vocabulary
 
 
 @pytest.fixture(scope="module")
@@ -81,6 +82,13 @@ def test_a_model_that_writes_no_text_is_a_failure_with_a_hint(tiny, monkeypatch)
     with pytest.raises(DgenError, match="no filling was found") as caught:
         infill(tiny, parse_template("a cat {{1}} on"), seed=1, steps=2)
     assert "--tries" in caught.value.hint
+
+
+def test_a_text_of_control_tokens_alone_is_no_filling(tiny, monkeypatch):
+    # All that is written is dropped, and within the budget no end comes: nothing is left that could be scored.
+    monkeypatch.setattr(Vocabulary, "is_special", lambda self, token_id: True)
+    with pytest.raises(DgenError, match="no filling was found"):
+        infill(tiny, parse_template("{{}}"), seed=1, steps=2, max_tokens=3)
 
 
 def test_the_same_seed_gives_the_same_fillings(tiny):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -33,6 +34,14 @@ def test_a_gap_at_the_end_has_no_length_and_no_end():
     assert window.trailing
     assert window.pins(()) == {0: 100, 1: 101, 2: 102, 3: 103}
     assert window.size(()) == 4
+
+
+@pytest.mark.parametrize("canvas_len", [1, 4, 6, 8, 32])
+@pytest.mark.parametrize("beyond", range(4))
+def test_the_end_behind_a_gap_at_the_end_has_its_place_wherever_the_gap_fills_a_canvas(canvas_len, beyond):
+    window = planner([2, 0], [2 * canvas_len - 2 + beyond], canvas_len).next([])
+    assert window.trailing
+    assert window.end == END
 
 
 def test_a_long_text_begins_a_window_shortly_before_its_gap_and_fills_the_canvas_behind_it():
