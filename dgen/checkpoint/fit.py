@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dgen.checkpoint import configuration, memory, network, source, target, weights
 from dgen.errors import CheckpointError
@@ -21,6 +21,7 @@ class Fit:
         need: bytes of the weights by dtype; working memory comes on top.
         free: bytes that can be allocated on `device`.
         here: whether the weights lie on this machine, or would have to be fetched.
+        skeleton: the model without memory (meta tensors), in `dtype`.
     """
 
     name: str
@@ -29,6 +30,7 @@ class Fit:
     need: dict[str, int]
     free: int
     here: bool
+    skeleton: Any
 
     @property
     def fitting(self) -> tuple[str, ...]:
@@ -43,8 +45,12 @@ def fit(
     device: str = "auto",
     dtype: str = "auto",
     offline: bool = False,
+    free: int | None = None,
 ) -> Fit:
     """Arguments as of `loading.load`; of a hub model, configuration files are fetched unless `offline`.
+
+    Args:
+        free: bytes to judge against; None asks the device.
 
     Raises:
         CheckpointError, UsageError: whatever would keep the checkpoint from being loaded, memory aside.
@@ -67,11 +73,13 @@ def fit(
             raise
         here = False
     entries = network.count_entries(skeleton)
+    chosen = target.pick_dtype(dtype, stored, where)
     return Fit(
         name=model,
         device=where,
-        dtype=target.pick_dtype(dtype, stored, where),
+        dtype=chosen,
         need={name: entries * int(getattr(torch, name).itemsize) for name in ("bfloat16", "float32")},
-        free=memory.free_memory(where),
+        free=memory.free_memory(where) if free is None else free,
         here=here,
+        skeleton=skeleton.to(getattr(torch, chosen)),
     )
