@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Sink
+from dgen.cli.values import line
 from dgen.cli.watch import Watch
 from dgen.settings import Resolved
 
@@ -54,8 +55,8 @@ def setup_lines(generator: Generator, resolved: Resolved, threads: int) -> Itera
     )
     if resolved.settings.denoiser == "auto" and (reason := why_reference(checkpoint.model)):
         yield f"denoiser reference because {reason}"
-    for name, source in resolved.sources.items():
-        yield f"  {name} = {getattr(resolved.settings, name)!r} ({source})"
+    for name in resolved.sources:
+        yield f"  {line(name, resolved)}"
 
 
 def summary(job: Job) -> str:

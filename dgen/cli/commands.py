@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import difflib
-import json
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dgen.cli.values import line
 from dgen.errors import UsageError
 from dgen.settings import SETTINGS, Layer
 
@@ -96,15 +96,15 @@ class Commands:
             self._conversation.clear()
             self._say("forgotten; the system message and the settings stay")
         else:
-            for line in _help_lines() if name == "/help" else self._stats_lines():
-                self._say(line)
+            for one in _help_lines() if name == "/help" else self._stats_lines():
+                self._say(one)
 
     def _set(self, rest: str) -> None:
         name, equals, value = rest.partition("=")
         name = name.strip().replace("-", "_")
         if not rest:
-            for line in self._setting_lines():
-                self._say(line)
+            for one in self._setting_lines():
+                self._say(one)
             return
         if not equals:
             if name in SETTINGS:
@@ -122,9 +122,7 @@ class Commands:
         return (self._setting_line(name) for name, setting in SETTINGS.items() if setting.scope == "request")
 
     def _setting_line(self, name: str) -> str:
-        resolved = self._conversation.resolved
-        value = json.dumps(getattr(resolved.settings, name), ensure_ascii=False)
-        return f"{name} = {value} ({resolved.sources[name]})"
+        return line(name, self._conversation.resolved)
 
     def _system(self, text: str) -> None:
         if text:

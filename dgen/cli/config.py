@@ -11,6 +11,7 @@ import typer
 from dgen.cli import options
 from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, standard_streams, wants_color
+from dgen.cli.values import source_of, written
 from dgen.errors import CheckpointError
 from dgen.layers import preset_names
 from dgen.settings import SETTINGS, Layer, Resolved, Settings, resolve
@@ -72,8 +73,8 @@ def _as_json(resolved: Resolved, checkpoint_read: bool) -> str:
 
 def _table(resolved: Resolved) -> Iterator[str]:
     rows = [
-        (name, _written(getattr(resolved.settings, name)), source)
-        for name, source in resolved.sources.items()
+        (name, written(name, getattr(resolved.settings, name)), source_of(name, resolved))
+        for name in resolved.sources
     ]
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     # One value may be a long path, and should not push every source off the screen.
@@ -82,15 +83,3 @@ def _table(resolved: Resolved) -> Iterator[str]:
         yield f"{name:{widths[0]}}  {value:{widths[1]}}  {source}"
     yield ""
     yield f"presets for --config: {', '.join(preset_names())}"
-
-
-def _written(value: Any) -> str:
-    if value is None or value == ():
-        return "none" if value is None else "-"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        items = (item if isinstance(item, int) else json.dumps(item, ensure_ascii=False) for item in value)
-        return ",".join(map(str, items))
-    text = str(value)
-    return text if text.isprintable() else json.dumps(text)
