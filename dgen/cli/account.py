@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Sink
-from dgen.cli.values import line
+from dgen.cli.values import count_of, line
 from dgen.cli.watch import Watch
 from dgen.settings import Resolved
 
@@ -66,11 +66,7 @@ def summary(job: Job) -> str:
     seconds = job.timing(0.0)["denoise"] or 0.0
     rate = f" · {len(completion.tokens) / seconds:.0f} tokens/s" if seconds else ""
     return (
-        f"{completion.finish_reason} · {_count(len(completion.tokens), 'token')} · "
-        f"{_count(len(completion.steps), 'canvas', 'canvases')} · {_count(sum(completion.steps), 'step')}{rate} · "
+        f"{completion.finish_reason} · {count_of(len(completion.tokens), 'token')} · "
+        f"{count_of(len(completion.steps), 'canvas', 'canvases')} · {count_of(sum(completion.steps), 'step')}{rate} · "
         f"seed {completion.seed}"
     )
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from dgen.cli.values import line
+from dgen.cli.values import count_of, line
 from dgen.errors import UsageError
 from dgen.settings import SETTINGS, Layer
 
@@ -134,7 +134,7 @@ class Commands:
         from dgen.chat.saved import save
 
         where = save(self._conversation, path)
-        self._say(f"saved {_count(len(self._conversation.messages), 'message')} to {where}")
+        self._say(f"saved {count_of(len(self._conversation.messages), 'message')} to {where}")
 
     def load(self, path: str) -> None:
         """Go on with a saved conversation; errors as in `dgen.chat.saved.load`."""
@@ -142,7 +142,7 @@ class Commands:
 
         conversation = self._conversation
         model = load(conversation, path)
-        self._say(f"loaded {_count(len(conversation.messages), 'message')} from {path}")
+        self._say(f"loaded {count_of(len(conversation.messages), 'message')} from {path}")
         own = conversation.generator.checkpoint.name
         if model is not None and model != own:
             self._warn(f"this conversation was held with {model}, and goes on with {own}")
@@ -153,8 +153,8 @@ class Commands:
         conversation, tally = self._conversation, self._conversation.tally
         rate = f" · {tally.tokens / tally.seconds:.0f} tokens/s" if tally.seconds else ""
         yield (
-            f"{_count(tally.turns, 'turn')} · {_count(tally.tokens, 'token')} · "
-            f"{_count(tally.canvases, 'canvas', 'canvases')} · {_count(tally.steps, 'step')}{rate}"
+            f"{count_of(tally.turns, 'turn')} · {count_of(tally.tokens, 'token')} · "
+            f"{count_of(tally.canvases, 'canvas', 'canvases')} · {count_of(tally.steps, 'step')}{rate}"
         )
         yield f"{tally.reused} of {tally.prompt_tokens} prompt tokens were held from the turns before"
         used, most = conversation.context, conversation.generator.denoiser.max_context
@@ -171,7 +171,3 @@ def _help_lines() -> Iterator[str]:
     for command in COMMANDS.values():
         yield f"{command.usage:{width}}  {command.help}"
     yield from _WRITING
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -13,13 +13,15 @@ import typer
 
 from dgen.cli import options
 from dgen.cli.sink import Sink, escaped, is_terminal, standard_streams, wants_color
+from dgen.cli.values import count_of
 from dgen.cli.watch import canvas_on, parse_seconds, place_of
 from dgen.errors import OutputError, SettingsError, UsageError
+from dgen.output.trace_file import STDIN
 
 if TYPE_CHECKING:
     from dgen.output.live.canvas import LiveCanvas
     from dgen.output.text import TextStream
-    from dgen.output.trace_reader import Step, Trace, TracedCanvas
+    from dgen.output.traced import Step, Trace, TracedCanvas
 
 PIPED_COLUMNS = 80
 _MOST_SPEED = 1000.0
@@ -32,7 +34,12 @@ trace_app = typer.Typer(
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="The trace's file.", show_default=False)]
+TraceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE", help="The trace's file, plain or gzipped; - is stdin.", show_default=False
+    ),
+]
 
 
 @trace_app.command()
@@ -50,15 +57,17 @@ def show(
     \b
     dgen trace show run.jsonl
     dgen trace show run.jsonl --steps --canvas 2
+    ssh host cat run.jsonl | dgen trace show -
     """
     del debug  # read by main, which handles failures
     sink = _sink()
-    trace = _read(file)
+    trace = _read(file, sink)
     chosen = list(enumerate(trace.canvases, start=1))
     if canvas is not None:
         if not 1 <= canvas <= len(chosen):
             raise UsageError(
-                f"there is no canvas {canvas} in '{file}'", hint=f"It has canvases 1 to {len(chosen)}."
+                f"there is no canvas {canvas} in '{file}'",
+                hint=f"It has canvases 1 to {len(chosen)}." if chosen else "It has none yet.",
             )
         chosen = chosen[canvas - 1 : canvas]
     lines = [*_headline(trace)]
@@ -76,8 +85,9 @@ def show(
 def play(
     file: TraceArgument,
     speed: Annotated[
-        float, typer.Option("--speed", metavar="X", help="Times as fast as it ran.", show_default=False)
-    ] = 1.0,
+        str | None,
+        typer.Option("--speed", metavar="X", help="Times as fast as it ran.", show_default=False),
+    ] = None,
     slow: Annotated[
         str | None,
         typer.Option(
@@ -93,13 +103,14 @@ def play(
     dgen trace play run.jsonl --slow 0.3
     """
     del debug
-    if not 0 < speed <= _MOST_SPEED:
-        raise SettingsError(
-            f"--speed must be above 0 and at most {_MOST_SPEED:g}, not {speed:g}", hint="1 is as it ran."
+    if speed is not None and slow is not None:
+        raise UsageError(
+            "--speed and --slow are both given",
+            hint="--speed 0.2 keeps the rhythm of the run; --slow 0.3 holds each step as long.",
         )
-    hold = parse_seconds(slow)
+    rate, hold = _speed(speed), parse_seconds(slow)
     sink = _sink()
-    trace = _read(file)
+    trace = _read(file, sink)
     place = place_of("on", sink)
     if place is None:
         raise OutputError("there is no stderr to play on", hint="Run it in a terminal.")
@@ -111,7 +122,7 @@ def play(
         hold_seconds=hold,
     )
     try:
-        _play(sink, live, trace, speed=None if slow is not None else speed)
+        _play(sink, live, trace, speed=rate if slow is None else None)
     finally:
         live.hide()
     sink.close()
@@ -134,12 +145,12 @@ def html(
     from dgen.output.report.page import report
 
     sink = _sink()
-    page = report(_read(file))
+    page = report(_read(file, sink))
     if output == "-":
         sink.document(page)
     else:
         where = Path(output).expanduser()
-        if where.exists() and where.samefile(Path(file).expanduser()):
+        if file != STDIN and where.exists() and where.samefile(Path(file).expanduser()):
             raise UsageError(f"'{output}' is the trace itself", hint="Give --output another name.")
         try:
             where.write_text(page, encoding="utf-8", newline="\n")
@@ -162,10 +173,29 @@ def _sink() -> Sink:
     return sink
 
 
-def _read(file: str) -> Trace:
+def _read(file: str, sink: Sink) -> Trace:
+    """The trace; a warning says where one ends that has no end."""
     from dgen.output.trace_reader import read_trace
 
-    return read_trace(file)
+    trace = read_trace(file)
+    if trace.end is None:
+        where = "has no end" if trace.torn is None else f"breaks off within line {trace.torn}"
+        name = "stdin" if file == STDIN else f"'{file}'"
+        sink.warn(f"{name} {where}: its run goes on, or was killed; this is what there is")
+    return trace
+
+
+def _speed(text: str | None) -> float:
+    try:
+        speed = 1.0 if text is None else float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= _MOST_SPEED:
+        raise SettingsError(
+            f"--speed must be a number above 0 and at most {_MOST_SPEED:g}, not '{text}'",
+            hint="1 is as it ran.",
+        )
+    return speed
 
 
 def _columns() -> int:
@@ -180,13 +210,16 @@ def _headline(trace: Trace) -> Iterator[str]:
         f"{header['model']} · seed {header['seed']} · dgen {header['dgen_version']} · {header['id']}"
     )
     steps = sum(len(canvas.steps) for canvas in trace.canvases)
-    outcome = "killed before its end" if end is None else f"{end['finish_reason']} after {end['time']:.2f} s"
+    outcome = "no end" if end is None else f"{end['finish_reason']} after {end['time']:.2f} s"
     if end is not None and end["error"]:
         outcome += f" ({end['error']})"
-    yield escaped(
-        f"{len(header['prompt_ids'])} prompt tokens · {len(trace.canvases)} canvases · {steps} steps · "
-        f"{len(trace.tokens)} tokens · {outcome}"
+    counts = (
+        count_of(len(header["prompt_ids"]), "prompt token"),
+        count_of(len(trace.canvases), "canvas", "canvases"),
+        count_of(steps, "step"),
+        count_of(len(trace.tokens), "token"),
     )
+    yield escaped(" · ".join((*counts, outcome)))
 
 
 def _canvas_lines(
@@ -196,8 +229,12 @@ def _canvas_lines(
 
     events = [step.event for step in canvas.steps]
     done = canvas.converged
-    how = f"converged by {done.converged_by}, {len(done.tokens)} tokens" if done else "not converged"
-    yield f"canvas {number}: {len(events)} steps, {how}"
+    how = (
+        f"converged by {done.converged_by}, {count_of(len(done.tokens), 'token')}"
+        if done
+        else "not converged"
+    )
+    yield f"canvas {number}: {count_of(len(events), 'step')}, {how}"
     rows: list[tuple[str, Sequence[float], str]] = [
         ("mean entropy", [event.mean_entropy for event in events], "{:.4f}"),
         ("accepted", [sum(event.accepted) for event in events], f"{{}}/{length}"),

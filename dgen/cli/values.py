@@ -1,4 +1,4 @@
-"""Settings as people read them: a word for what is unset, and how what is automatic will be chosen."""
+"""Values as people read them: a word for what is unset, how what is automatic will be chosen, counts in the plural."""
 
 from __future__ import annotations
 
@@ -44,3 +44,8 @@ def source_of(name: str, resolved: Resolved) -> str:
 def line(name: str, resolved: Resolved) -> str:
     """Name, value and source."""
     return f"{name} = {written(name, getattr(resolved.settings, name))} ({source_of(name, resolved)})"
+
+
+def count_of(number: int, noun: str, plural: str = "") -> str:
+    """A number of things: 1 canvas, 2 canvases."""
+    return f"{number} {noun if number == 1 else plural or noun + 's'}"
