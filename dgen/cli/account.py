@@ -18,6 +18,15 @@ if TYPE_CHECKING:
     from dgen.output.text import Piece
 
 
+BUILTIN_NOTE = "Built-in demo checkpoint; the real one: --model google/diffusiongemma-26B-A4B-it"
+
+
+def tell_model(sink: Sink, resolved: Resolved) -> None:
+    """Say that nobody named a model; for when the run goes ahead, as an error should stand alone."""
+    if resolved.sources["model"] == "default":
+        sink.note(BUILTIN_NOTE)
+
+
 def follow(
     items: Iterable[Event | Piece], sink: Sink, watch: Watch, progress: Progress, *, prompt_tokens: int
 ) -> None:

@@ -11,8 +11,8 @@ import typer
 
 from dgen.checkpoint.architecture import Architecture, read_architecture
 from dgen.cli import options
+from dgen.cli.account import BUILTIN_NOTE
 from dgen.cli.bench_output import numbers, teller, whole
-from dgen.cli.generate import BUILTIN_NOTE
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Sink
 from dgen.errors import SettingsError, UsageError
@@ -168,8 +168,6 @@ class Bed:
         self._progress = Progress(sink)
 
     def __enter__(self) -> Bed:
-        if self._choice.is_default:
-            self._sink.note(BUILTIN_NOTE)
         self._progress.__enter__()
         try:
             self._open()
@@ -249,6 +247,9 @@ class Bed:
             max_context=max_context or need,
             progress=self.bench.progress,
         )
+        if self._choice.is_default:
+            self._progress.pause()
+            self._sink.note(BUILTIN_NOTE)
         for line in stand.told:
             self._sink.detail(line)
         self._sink.detail(f"ready after {stand.ready:.1f} s")

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgen.cli import options
-from dgen.cli.generate import BUILTIN_NOTE, parse_format
+from dgen.cli.generate import parse_format
 from dgen.cli.inputs import from_argv
 from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, standard_streams, wants_color
@@ -76,7 +76,7 @@ def chat(
     layers = layers_of(flags)
     if format == "jsonl":
         layers.insert(0, Layer("--format jsonl", {"logprobs": 0}))
-    early = resolve(layers, partial=True)
+    resolve(layers, partial=True)  # what is wrong with the command line is said before anything is loaded
     system = from_argv(system, "--system")
     load = from_argv(load, "--load")
     watch = Watch(sink, draft=draft, slow=slow)
@@ -85,8 +85,6 @@ def chat(
 
     from dgen.cli.lines import PipedLines, TypedLines, history_file, silent_keys
 
-    if early.sources["model"] == "default":
-        sink.note(BUILTIN_NOTE)
     typed = os.isatty(0) and sys.stdin is not None
     lines: TypedLines | PipedLines
     if typed:
