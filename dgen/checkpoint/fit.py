@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from dgen.checkpoint import configuration, memory, network, source, target, weights
+from dgen.checkpoint.architecture import Architecture
 from dgen.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -55,8 +56,6 @@ def fit(
     Raises:
         CheckpointError, UsageError: whatever would keep the checkpoint from being loaded, memory aside.
     """
-    import torch
-
     target.check_names(device, dtype)
     place = source.locate(model, revision=revision, offline=offline)
     raw = configuration.read_config(place.path, name=model)
@@ -72,14 +71,34 @@ def fit(
         if not place.hub:
             raise
         here = False
-    entries = network.count_entries(skeleton)
     chosen = target.pick_dtype(dtype, stored, where)
+    return _fit_of(skeleton, name=model, device=where, dtype=chosen, free=free, here=here)
+
+
+def fit_architecture(architecture: Architecture, *, device: str = "auto", dtype: str = "auto") -> Fit:
+    """As `fit`, of a model that `build_random` would make; errors as there, memory aside."""
+    from dgen.checkpoint.random_weights import build_empty
+
+    target.check_names(device, dtype)
+    configuration.require_transformers(name=architecture.name)
+    where = target.pick_device(device)
+    chosen = target.pick_dtype(dtype, "bfloat16", where)
+    skeleton = build_empty(architecture)
+    return _fit_of(skeleton, name=architecture.name, device=where, dtype=chosen, free=None, here=True)
+
+
+def _fit_of(
+    skeleton: Any, *, name: str, device: torch.device, dtype: str, free: int | None, here: bool
+) -> Fit:
+    import torch
+
+    entries = network.count_entries(skeleton)
     return Fit(
-        name=model,
-        device=where,
-        dtype=chosen,
-        need={name: entries * int(getattr(torch, name).itemsize) for name in ("bfloat16", "float32")},
-        free=memory.free_memory(where) if free is None else free,
+        name=name,
+        device=device,
+        dtype=dtype,
+        need={kind: entries * int(getattr(torch, kind).itemsize) for kind in ("bfloat16", "float32")},
+        free=memory.free_memory(device) if free is None else free,
         here=here,
-        skeleton=skeleton.to(getattr(torch, chosen)),
+        skeleton=skeleton.to(getattr(torch, dtype)),
     )

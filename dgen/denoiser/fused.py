@@ -99,13 +99,7 @@ class FusedDenoiser:
         fits = need.longest(positions, free)
         if fits >= positions or (wanted is None and fits >= least):
             return fits
-        hint = f"--max-context {fits} fits." if fits >= 2 * self.canvas_len else "Free some memory."
-        slots = "slot" if self.num_slots == 1 else "slots"
-        raise SettingsError(
-            f"a context of {positions} positions in {self.num_slots} {slots} needs "
-            f"{need.bytes(positions) / 1e9:.1f} GB beside the weights, and {free / 1e9:.1f} GB are free",
-            hint=hint if self.num_slots == 1 else f"{hint} Or take fewer --slots.",
-        )
+        raise need.refusal(positions, free, canvas_len=self.canvas_len)
 
     def _need(self) -> Need:
         return fused_need(

@@ -14,6 +14,7 @@ from torch import Tensor
 from dgen.denoiser.cache import bytes_per_slot
 from dgen.denoiser.weights import LayerWeights, SignalWeights, signal_weights, stack_weights
 from dgen.denoiser.workspace import workspace_bytes
+from dgen.errors import SettingsError
 
 PREFILL_CHUNK = 4096
 """Prompt tokens of a causal pass: enough to keep every expert's weights busy, few enough for the buffers."""
@@ -48,6 +49,17 @@ class Need:
             else:
                 high = middle - 1
         return low
+
+    def refusal(self, positions: int, free: int, *, canvas_len: int) -> SettingsError:
+        """What to say where `free` bytes don't hold a context of `positions`, with the one that they do."""
+        fits = self.longest(positions, free)
+        hint = f"--max-context {fits} fits." if fits >= 2 * canvas_len else "Free some memory."
+        slots = "slot" if self.num_slots == 1 else "slots"
+        return SettingsError(
+            f"a context of {positions} positions in {self.num_slots} {slots} needs "
+            f"{self.bytes(positions) / 1e9:.1f} GB beside the weights, and {free / 1e9:.1f} GB are free",
+            hint=hint if self.num_slots == 1 else f"{hint} Or take fewer --slots.",
+        )
 
     def of_slot(self, most: int) -> tuple[int, int]:
         """Bytes of one slot's sliding layers, and of each position in its full ones, near a context of `most`."""
