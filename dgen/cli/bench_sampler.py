@@ -89,7 +89,7 @@ def sampler(
     dgen bench sampler
     dgen bench sampler --rows 256 --vocab 262144 --top-k 20 --no-compiled
     dgen bench sampler --only bfloat16.softcap.softmax
-    dgen bench sampler --rows 4 --vocab 4096 --device cpu --format json > sampler.json
+    dgen bench sampler --rows 4 --vocab 4096 --format json > sampler.json
 
     Row statistics and the stash stand beside their floors (the bytes that they
     can't avoid to move, at this machine's copy bandwidth), the torch reference

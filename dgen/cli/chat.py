@@ -60,12 +60,13 @@ def chat(
 
     \b
     dgen chat
-    dgen chat -m google/diffusiongemma-26B-A4B-it --system "Answer in one sentence." --think
+    dgen chat -m google/diffusiongemma-26B-A4B-it --system "Be brief." --think
     dgen chat --load talk.json --seed 7
     printf 'What is 7 plus 5?\\nAnd 7 plus 6?\\n' | dgen chat -q
 
-    At the prompt, /help lists the commands. Ctrl-C cancels the turn and keeps the conversation, once more it quits;
-    Ctrl-D quits. Of piped stdin, each line is a turn.
+    At the prompt, /help lists the commands. Ctrl-C cancels the turn and keeps the
+    conversation, once more it quits; Ctrl-D quits. Of piped stdin, each line is a
+    turn.
     """
     stdout, stderr = standard_streams()
     format = parse_format(output_format)

@@ -104,9 +104,9 @@ def choose(
     """Say how likely each of some given answers is.
 
     \b
-    dgen choose --prompt "What colour is coal?" --answer "Coal is {{}}." --choices black,white,red
-    dgen choose --answer "The capital of France is {{}}." --choices Paris,Rome --exact
-    echo "What do bees make?" | dgen choose --answer "Bees make {{}}." -c honey,milk --format json
+    dgen choose -p "What colour is coal?" --answer "Coal is {{}}." -c black,white
+    dgen choose --answer "The capital of France is {{}}." -c Paris,Rome --exact
+    echo "What do bees make?" | dgen choose --answer "Bees make {{}}." -c wax,tea
 
     Without a question the answer's text stands alone.
     """  # fmt: skip

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
 from dgen.cli.values import count_of, line
+from dgen.cli.wrapping import columns_of, hanging
 from dgen.errors import UsageError
 from dgen.settings import SETTINGS, Layer
 
@@ -168,6 +170,8 @@ class Commands:
 
 def _help_lines() -> Iterator[str]:
     width = max(len(command.usage) for command in COMMANDS.values())
+    columns = columns_of(sys.stderr)
     for command in COMMANDS.values():
-        yield f"{command.usage:{width}}  {command.help}"
-    yield from _WRITING
+        yield from hanging(command.help, f"{command.usage:{width}}  ", columns)
+    for text in _WRITING:
+        yield from hanging(text, "", columns)

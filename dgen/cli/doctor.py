@@ -3,9 +3,7 @@
 from __future__ import annotations
 
 import json
-import os
 import sys
-import textwrap
 from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Annotated, Any
@@ -17,7 +15,8 @@ from dgen.cli.check import Check
 from dgen.cli.checkup import checks
 from dgen.cli.progress import Progress
 from dgen.cli.setting_flags import layers_of, takes_settings
-from dgen.cli.sink import Sink, escaped, is_terminal, standard_streams, wants_color
+from dgen.cli.sink import Sink, escaped, standard_streams, wants_color
+from dgen.cli.wrapping import columns_of, hanging
 from dgen.errors import SettingsError
 from dgen.settings import resolve
 
@@ -45,8 +44,8 @@ def doctor(
 
     \b
     dgen doctor
-    dgen doctor --model google/diffusiongemma-26B-A4B-it --slots 8 --max-context 32768
-    dgen doctor --model google/diffusiongemma-26B-A4B-it --dtype bfloat16 --memory 80
+    dgen doctor -m google/diffusiongemma-26B-A4B-it --max-context 32768
+    dgen doctor -m google/diffusiongemma-26B-A4B-it --dtype bf16 --memory 80
     dgen doctor --json | jq '.checks[] | select(.status != "ok")'
 
     Exits with 1 when a check fails. Weights are neither read nor fetched.
@@ -83,26 +82,11 @@ def _bytes(gigabytes: str) -> int:
 
 
 def _lines(found: Sequence[Check]) -> list[str]:
-    width = max(len(check.name) for check in found)
+    width, columns = max(len(check.name) for check in found), columns_of(sys.stdout)
     lines = []
     for check in found:
         head = f"{_MARKS[check.status]}  {check.name:{width}}  "
         for text in filter(None, (check.detail, check.hint)):
-            lines += _hanging(escaped(text), head)
+            lines += hanging(escaped(text), head, columns)
             head = " " * len(head)
     return lines
-
-
-def _hanging(text: str, head: str) -> list[str]:
-    """The text behind its head; on a terminal, further lines stand under the first."""
-    if not is_terminal(sys.stdout):
-        return [head + text]
-    columns = os.get_terminal_size(sys.stdout.fileno()).columns
-    return textwrap.wrap(
-        text,
-        max(columns, len(head) + 20),
-        initial_indent=head,
-        subsequent_indent=" " * len(head),
-        break_long_words=False,
-        break_on_hyphens=False,
-    )

@@ -122,7 +122,7 @@ def infill(
 
     \b
     dgen infill --prompt "The capital of {{4}} is Paris."
-    dgen infill --prompt "Once upon a time, a brave {{2}} named {{2}} lived {{}}." --n 5
+    dgen infill --prompt "Once upon a time, a {{2}} named {{2}} lived {{}}." --n 5
     dgen infill --draft-file story.txt --renoise 0.4 --seed 7
     dgen infill --draft-file story.txt --span 10:25 --format json
 

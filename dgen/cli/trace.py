@@ -2,33 +2,32 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dgen.cli import options
-from dgen.cli.sink import Sink, escaped, is_terminal, standard_streams, wants_color
-from dgen.cli.values import count_of
+from dgen.cli.sink import Sink, escaped, standard_streams, wants_color
+from dgen.cli.trace_figures import canvas_lines, headline
 from dgen.cli.watch import canvas_on, parse_seconds, place_of
+from dgen.cli.wrapping import columns_of, hanging
 from dgen.errors import OutputError, SettingsError, UsageError
 from dgen.output.trace_file import STDIN
 
 if TYPE_CHECKING:
     from dgen.output.live.canvas import LiveCanvas
     from dgen.output.text import TextStream
-    from dgen.output.traced import Step, Trace, TracedCanvas
+    from dgen.output.traced import Trace, TracedCanvas
 
 PIPED_COLUMNS = 80
 _MOST_SPEED = 1000.0
 
 trace_app = typer.Typer(
     help="Look at a trace that generate --trace FILE wrote.",
-    epilog='Try: dgen generate -p "7 + 5" --logprobs 5 --trace run.jsonl; dgen trace show run.jsonl',
+    epilog='Try: dgen generate -p "7 + 5" --trace run.jsonl; dgen trace show run.jsonl',
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
@@ -70,9 +69,9 @@ def show(
                 hint=f"It has canvases 1 to {len(chosen)}." if chosen else "It has none yet.",
             )
         chosen = chosen[canvas - 1 : canvas]
-    lines = [*_headline(trace)]
+    lines = [part for line in headline(trace) for part in hanging(line, "", columns_of(sys.stdout))]
     for number, one in chosen:
-        lines += ["", *_canvas_lines(number, one, trace.header["canvas_len"], _columns(), steps=steps)]
+        lines += ["", *canvas_lines(number, one, trace.header["canvas_len"], _columns(), steps=steps)]
     if canvas is None:
         from dgen.output.report.page import texts
 
@@ -199,62 +198,7 @@ def _speed(text: str | None) -> float:
 
 
 def _columns() -> int:
-    if not is_terminal(sys.stdout):
-        return PIPED_COLUMNS
-    return max(20, os.get_terminal_size(sys.stdout.fileno()).columns)
-
-
-def _headline(trace: Trace) -> Iterator[str]:
-    header, end = trace.header, trace.end
-    yield escaped(
-        f"{header['model']} · seed {header['seed']} · dgen {header['dgen_version']} · {header['id']}"
-    )
-    steps = sum(len(canvas.steps) for canvas in trace.canvases)
-    outcome = "no end" if end is None else f"{end['finish_reason']} after {end['time']:.2f} s"
-    if end is not None and end["error"]:
-        outcome += f" ({end['error']})"
-    counts = (
-        count_of(len(header["prompt_ids"]), "prompt token"),
-        count_of(len(trace.canvases), "canvas", "canvases"),
-        count_of(steps, "step"),
-        count_of(len(trace.tokens), "token"),
-    )
-    yield escaped(" · ".join((*counts, outcome)))
-
-
-def _canvas_lines(
-    number: int, canvas: TracedCanvas, length: int, columns: int, *, steps: bool
-) -> Iterator[str]:
-    from dgen.output.sparkline import sparkline
-
-    events = [step.event for step in canvas.steps]
-    done = canvas.converged
-    how = (
-        f"converged by {done.converged_by}, {count_of(len(done.tokens), 'token')}"
-        if done
-        else "not converged"
-    )
-    yield f"canvas {number}: {count_of(len(events), 'step')}, {how}"
-    rows: list[tuple[str, Sequence[float], str]] = [
-        ("mean entropy", [event.mean_entropy for event in events], "{:.4f}"),
-        ("accepted", [sum(event.accepted) for event in events], f"{{}}/{length}"),
-        ("temperature", [event.temperature for event in events], "{:.3f}"),
-        ("changed", [step.changed for step in canvas.steps], "{}"),
-    ]
-    for name, values, form in rows:
-        span = f"{form.format(values[0])} → {form.format(values[-1])}"
-        yield f"  {name:12}  {sparkline(values, max(4, columns - 16 - len(span) - 2))}  {span}"
-    if steps:
-        yield "  step  temperature  mean entropy  accepted  changed   seconds"
-        yield from map(_step_line, canvas.steps)
-
-
-def _step_line(step: Step) -> str:
-    event = step.event
-    return (
-        f"  {event.step + 1:4}  {event.temperature:11.3f}  {event.mean_entropy:12.4f}  {sum(event.accepted):8}  "
-        f"{step.changed:7}  {step.time:8.3f}"
-    )
+    return max(20, columns_of(sys.stdout) or PIPED_COLUMNS)
 
 
 def _play(sink: Sink, live: LiveCanvas, trace: Trace, *, speed: float | None) -> None:
