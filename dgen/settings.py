@@ -98,7 +98,7 @@ def _text(value: Any) -> str:
 
 def _optional(parse: Callable[[Any], Any]) -> Callable[[Any], Any]:
     def parse_optional(value: Any) -> Any:
-        return None if value is None or value in ("none", "auto") else parse(value)
+        return None if value is None or value in ("none", "auto", "off") else parse(value)
 
     return parse_optional
 

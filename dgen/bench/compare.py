@@ -70,11 +70,16 @@ def read_report(path: str, *, schema: str, same: Mapping[str, Any]) -> OlderRun:
         old = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"can't read the older run '{path}': {error.strerror}", hint=_HINT) from None
-    except ValueError as error:
-        raise UsageError(f"'{path}' is no JSON: {error}", hint=_HINT) from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"'{path}' is no JSON", hint=_HINT) from None
     found = old.get("schema") if isinstance(old, dict) else None
+    if found is None:
+        raise UsageError(f"'{path}' is no report of a bench", hint=_HINT)
     if found != schema:
-        raise UsageError(f"'{path}' has the schema {found!r}, not {schema!r}", hint=_HINT)
+        raise UsageError(
+            f"'{path}' has the schema {str(found)[:60]!r}, not {schema!r}",
+            hint="Give a file of the same bench.",
+        )
     try:
         settings = old["settings"]
         for name, now in same.items():

@@ -17,7 +17,7 @@ from dgen.bench.measure import Bench
 from dgen.bench.peers import Peers
 from dgen.bench.report import Figure, Report, Work
 from dgen.bench.row_stats import reference_need
-from dgen.bench.settings import SAMPLER, SamplerSettings
+from dgen.bench.settings import SAMPLER, SamplerSettings, stashed
 from dgen.bench.timer import Progress
 from dgen.sampler import SamplerKernels
 
@@ -48,7 +48,7 @@ def run_sampler_suite(
                             bench, rows=rows, vocab=vocab, dtype=getattr(torch, dtype), softcap=softcap
                         )
                         figures += row_stats_figures(peers, logits)
-                        if (softcap is None) == (dtype == "float32"):  # as each is met in use
+                        if stashed(dtype, softcap is not None):
                             figures += stash_figures(peers, logits, settings.top_ks)
                         del logits
                 chain = Chain(rows=rows, vocab=vocab, hidden=settings.hidden)

@@ -54,6 +54,35 @@ class SamplerSettings:
     kernels: str
     only: str = ""
 
+    def figure_keys(self) -> list[str]:
+        """Of all figures that `only` leaves, in order; `chain` stands for the figures of each."""
+        found = []
+        for vocab in self.vocabs:
+            for rows in self.rows:
+                for dtype in self.dtypes:
+                    for capped in (False, True):
+                        found += self._keys_of(f"{rows}x{vocab}", dtype, capped)
+                found += [f"chain.{rows}x{vocab}"] if self.device == "cuda" else []
+        return [key for key in found if self.only in key]
+
+    def _keys_of(self, shape: str, dtype: str, capped: bool) -> list[str]:
+        """Of one kind of logits."""
+        kind = f"{shape}.{dtype}{'.softcap' if capped else ''}"
+        found = [f"row_stats.{kind}{softmax}" for softmax in ("", ".softmax")]
+        if stashed(dtype, capped):
+            cases = [
+                *((k, "all") for k in self.top_ks),
+                (max(self.top_ks), "one"),
+                (max(self.top_ks), "none"),
+            ]
+            found += [f"stash.{kind}.k{k}.{kept}" for k, kept in cases]
+        return found
+
+
+def stashed(dtype: str, capped: bool) -> bool:
+    """Whether the stash of such logits is timed: with a softcap or without, as each dtype is met in use."""
+    return capped == (dtype != "float32")
+
 
 @dataclass(frozen=True, slots=True)
 class ModelSettings:

@@ -73,7 +73,7 @@ class Subject:
         """Of all parameters, tied ones once."""
         return sum(weight.nbytes for weight in chain(self.model.parameters(), self.model.buffers()))
 
-    def check(self, *, prompt: int, canvases: int) -> int:
+    def check(self, *, prompt: int, canvases: int, hint: str = "Shorten --prompt-tokens.") -> int:
         """Positions that a prompt and its canvases take.
 
         Raises:
@@ -84,7 +84,7 @@ class Subject:
             raise SettingsError(
                 f"a prompt of {prompt} tokens and {canvases} canvases of {self.canvas_len} make {need} positions; "
                 f"{self.name} has {self.max_context}",
-                hint="Shorten --prompt-tokens.",
+                hint=hint,
             )
         return need
 

@@ -100,8 +100,9 @@ def _cell(cell: dict[str, object]) -> Iterator[str]:
     beyond, hit = cell["beyond_weights_bytes"], cell["experts_hit"]
     yield str(cell["batch"])
     yield str(cell["prompt"])
-    yield "" if beyond is None else gigabytes(float(str(beyond)))
-    yield "" if hit is None else f"{float(str(hit)):.1f} of {cell['num_experts']}"
+    # On a CPU nobody counts it: the headline has the whole process's.
+    yield "n/a" if beyond is None else gigabytes(float(str(beyond)))
+    yield "n/a" if hit is None else f"{float(str(hit)):.1f} of {cell['num_experts']}"
 
 
 def _figures(report: Report, comparison: Comparison | None) -> Table:

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from dgen.checkpoint import configuration, memory, network, source, target, weights
+from dgen.checkpoint.architecture import Architecture
 from dgen.errors import CheckpointError
 
 if TYPE_CHECKING:
@@ -21,6 +22,7 @@ class Fit:
         need: bytes of the weights by dtype; working memory comes on top.
         free: bytes that can be allocated on `device`.
         here: whether the weights lie on this machine, or would have to be fetched.
+        skeleton: the model without memory (meta tensors), in `dtype`.
     """
 
     name: str
@@ -29,6 +31,7 @@ class Fit:
     need: dict[str, int]
     free: int
     here: bool
+    skeleton: Any
 
     @property
     def fitting(self) -> tuple[str, ...]:
@@ -43,14 +46,16 @@ def fit(
     device: str = "auto",
     dtype: str = "auto",
     offline: bool = False,
+    free: int | None = None,
 ) -> Fit:
     """Arguments as of `loading.load`; of a hub model, configuration files are fetched unless `offline`.
+
+    Args:
+        free: bytes to judge against; None asks the device.
 
     Raises:
         CheckpointError, UsageError: whatever would keep the checkpoint from being loaded, memory aside.
     """
-    import torch
-
     target.check_names(device, dtype)
     place = source.locate(model, revision=revision, offline=offline)
     raw = configuration.read_config(place.path, name=model)
@@ -66,12 +71,34 @@ def fit(
         if not place.hub:
             raise
         here = False
+    chosen = target.pick_dtype(dtype, stored, where)
+    return _fit_of(skeleton, name=model, device=where, dtype=chosen, free=free, here=here)
+
+
+def fit_architecture(architecture: Architecture, *, device: str = "auto", dtype: str = "auto") -> Fit:
+    """As `fit`, of a model that `build_random` would make; errors as there, memory aside."""
+    from dgen.checkpoint.random_weights import build_empty
+
+    target.check_names(device, dtype)
+    configuration.require_transformers(name=architecture.name)
+    where = target.pick_device(device)
+    chosen = target.pick_dtype(dtype, "bfloat16", where)
+    skeleton = build_empty(architecture)
+    return _fit_of(skeleton, name=architecture.name, device=where, dtype=chosen, free=None, here=True)
+
+
+def _fit_of(
+    skeleton: Any, *, name: str, device: torch.device, dtype: str, free: int | None, here: bool
+) -> Fit:
+    import torch
+
     entries = network.count_entries(skeleton)
     return Fit(
-        name=model,
-        device=where,
-        dtype=target.pick_dtype(dtype, stored, where),
-        need={name: entries * int(getattr(torch, name).itemsize) for name in ("bfloat16", "float32")},
-        free=memory.free_memory(where),
+        name=name,
+        device=device,
+        dtype=dtype,
+        need={kind: entries * int(getattr(torch, kind).itemsize) for kind in ("bfloat16", "float32")},
+        free=memory.free_memory(device) if free is None else free,
         here=here,
+        skeleton=skeleton.to(getattr(torch, dtype)),
     )

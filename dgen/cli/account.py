@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Sink
+from dgen.cli.values import count_of, line
 from dgen.cli.watch import Watch
 from dgen.settings import Resolved
 
@@ -15,6 +16,15 @@ if TYPE_CHECKING:
     from dgen.generator import Generator
     from dgen.job import Job
     from dgen.output.text import Piece
+
+
+BUILTIN_NOTE = "Built-in demo checkpoint; the real one: --model google/diffusiongemma-26B-A4B-it"
+
+
+def tell_model(sink: Sink, resolved: Resolved) -> None:
+    """Say that nobody named a model; for when the run goes ahead, as an error should stand alone."""
+    if resolved.sources["model"] == "default":
+        sink.note(BUILTIN_NOTE)
 
 
 def follow(
@@ -54,8 +64,8 @@ def setup_lines(generator: Generator, resolved: Resolved, threads: int) -> Itera
     )
     if resolved.settings.denoiser == "auto" and (reason := why_reference(checkpoint.model)):
         yield f"denoiser reference because {reason}"
-    for name, source in resolved.sources.items():
-        yield f"  {name} = {getattr(resolved.settings, name)!r} ({source})"
+    for name in resolved.sources:
+        yield f"  {line(name, resolved)}"
 
 
 def summary(job: Job) -> str:
@@ -65,11 +75,7 @@ def summary(job: Job) -> str:
     seconds = job.timing(0.0)["denoise"] or 0.0
     rate = f" · {len(completion.tokens) / seconds:.0f} tokens/s" if seconds else ""
     return (
-        f"{completion.finish_reason} · {_count(len(completion.tokens), 'token')} · "
-        f"{_count(len(completion.steps), 'canvas', 'canvases')} · {_count(sum(completion.steps), 'step')}{rate} · "
+        f"{completion.finish_reason} · {count_of(len(completion.tokens), 'token')} · "
+        f"{count_of(len(completion.steps), 'canvas', 'canvases')} · {count_of(sum(completion.steps), 'step')}{rate} · "
         f"seed {completion.seed}"
     )
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"

@@ -8,7 +8,8 @@ import typer
 
 from dgen.bench.settings import SHORT, ShortSettings
 from dgen.cli import options
-from dgen.cli.bench_model import Arch, Bed, Choice, DenoiserName, Graphs
+from dgen.cli.bench_bed import Bed, Demand
+from dgen.cli.bench_model import Arch, Choice, DenoiserName, Graphs
 from dgen.cli.bench_output import Compare, OutputFormat, is_json, open_sink, publish, repeats_of, whole
 
 bench_app = typer.Typer(
@@ -82,10 +83,10 @@ def bench(
 
         old = read_report(compare, schema=SHORT, same={"canvas": rows, "vocab": columns})
     sink = open_sink(as_json=as_json, quiet=quiet, verbose=verbose)
-    with Bed(sink, choice, repeats=times) as bed:
+    with Bed(sink, choice, Demand(), repeats=times) as bed:
         from dgen.bench.suite import run_short
 
-        stand = bed.stand(batches=(1,), prompts=(bed.subject.canvas_len,))
+        stand = bed.stand
         settings = ShortSettings(
             canvas=rows,
             vocab=columns,

@@ -8,10 +8,10 @@ import typer
 
 from dgen.bench.settings import GENERATE, GenerateSettings
 from dgen.cli import options
+from dgen.cli.bench_bed import Bed, Demand
 from dgen.cli.bench_model import (
     Arch,
     Batch,
-    Bed,
     Choice,
     DenoiserName,
     Graphs,
@@ -98,11 +98,11 @@ def generate(
         same = {"model": choice.name, "tokens": count, "steps": per_canvas}
         old = read_report(compare, schema=GENERATE, same=same)
     sink = open_sink(as_json=as_json, quiet=quiet, verbose=verbose)
-    with Bed(sink, choice, repeats=times) as bed:
+    demand = Demand(batches, prompts, context, tokens=count)
+    with Bed(sink, choice, demand, repeats=times) as bed:
         from dgen.bench.suite import run_generate
 
-        canvases = -(-count // bed.subject.canvas_len)
-        stand = bed.stand(batches=batches, prompts=prompts, max_context=context, canvases=canvases)
+        stand = bed.stand
         settings = GenerateSettings(
             **stand.settings(), batches=batches, prompts=prompts, peer=peer, repeats=times,
             tokens=count, steps=per_canvas, logprobs=kept,

@@ -53,7 +53,7 @@ def whole(name: str, text: str, *, low: int, high: int) -> int:
     if not low <= value <= high:
         raise SettingsError(
             f"{name} must be a whole number from {low} to {high}, not '{text}' (--{name})",
-            hint="See dgen bench --help.",
+            hint=f"For example: --{name} {low}",
         )
     return value
 

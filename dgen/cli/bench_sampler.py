@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from typing import TYPE_CHECKING, Annotated
 
 import typer
@@ -22,7 +23,7 @@ from dgen.cli.bench_output import (
 )
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Sink
-from dgen.errors import SettingsError
+from dgen.errors import SettingsError, UsageError
 
 if TYPE_CHECKING:
     from dgen.bench.report import Report
@@ -88,7 +89,7 @@ def sampler(
     dgen bench sampler
     dgen bench sampler --rows 256 --vocab 262144 --top-k 20 --no-compiled
     dgen bench sampler --only bfloat16.softcap.softmax
-    dgen bench sampler --rows 4 --vocab 4096 --device cpu --format json > sampler.json
+    dgen bench sampler --rows 4 --vocab 4096 --format json > sampler.json
 
     Row statistics and the stash stand beside their floors (the bytes that they
     can't avoid to move, at this machine's copy bandwidth), the torch reference
@@ -133,6 +134,11 @@ def sampler(
             kernels=kernels_for("auto", device).name,
             only=only,
         )
+        if not settings.figure_keys():
+            every = replace(settings, only="").figure_keys()
+            raise UsageError(
+                f"--only '{only}' leaves no figure", hint=f"Keys run from {every[0]} to {every[-1]}."
+            )
         report = _measure(sink, settings, tell)
     publish(sink, report, as_json=as_json, old=old)
 

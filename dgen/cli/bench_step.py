@@ -8,10 +8,10 @@ import typer
 
 from dgen.bench.settings import STEP, StepSettings
 from dgen.cli import options
+from dgen.cli.bench_bed import Bed, Demand
 from dgen.cli.bench_model import (
     Arch,
     Batch,
-    Bed,
     Choice,
     DenoiserName,
     Graphs,
@@ -83,10 +83,11 @@ def step(
 
         old = read_report(compare, schema=STEP, same={"model": choice.name})
     sink = open_sink(as_json=as_json, quiet=quiet, verbose=verbose)
-    with Bed(sink, choice, repeats=times) as bed:
+    demand = Demand(batches, prompts, context)
+    with Bed(sink, choice, demand, repeats=times) as bed:
         from dgen.bench.suite import run_step
 
-        stand = bed.stand(batches=batches, prompts=prompts, max_context=context)
+        stand = bed.stand
         settings = StepSettings(
             **stand.settings(), batches=batches, prompts=prompts, peer=peer, repeats=times
         )

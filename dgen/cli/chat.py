@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgen.cli import options
-from dgen.cli.generate import BUILTIN_NOTE, parse_format
+from dgen.cli.generate import parse_format
 from dgen.cli.inputs import from_argv
 from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, standard_streams, wants_color
@@ -60,12 +60,13 @@ def chat(
 
     \b
     dgen chat
-    dgen chat -m google/diffusiongemma-26B-A4B-it --system "Answer in one sentence." --think
+    dgen chat -m google/diffusiongemma-26B-A4B-it --system "Be brief." --think
     dgen chat --load talk.json --seed 7
     printf 'What is 7 plus 5?\\nAnd 7 plus 6?\\n' | dgen chat -q
 
-    At the prompt, /help lists the commands. Ctrl-C cancels the turn and keeps the conversation, once more it quits;
-    Ctrl-D quits. Of piped stdin, each line is a turn.
+    At the prompt, /help lists the commands. Ctrl-C cancels the turn and keeps the
+    conversation, once more it quits; Ctrl-D quits. Of piped stdin, each line is a
+    turn.
     """
     stdout, stderr = standard_streams()
     format = parse_format(output_format)
@@ -76,7 +77,7 @@ def chat(
     layers = layers_of(flags)
     if format == "jsonl":
         layers.insert(0, Layer("--format jsonl", {"logprobs": 0}))
-    early = resolve(layers, partial=True)
+    resolve(layers, partial=True)  # what is wrong with the command line is said before anything is loaded
     system = from_argv(system, "--system")
     load = from_argv(load, "--load")
     watch = Watch(sink, draft=draft, slow=slow)
@@ -85,8 +86,6 @@ def chat(
 
     from dgen.cli.lines import PipedLines, TypedLines, history_file, silent_keys
 
-    if early.sources["model"] == "default":
-        sink.note(BUILTIN_NOTE)
     typed = os.isatty(0) and sys.stdin is not None
     lines: TypedLines | PipedLines
     if typed:

@@ -10,15 +10,14 @@ import platform
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
 from importlib import metadata
-from typing import Literal
 
 from dgen._version import __version__
-from dgen.errors import DgenError
+from dgen.cli.check import Check, answered, size
+from dgen.cli.checkup_kernels import fused_denoiser, sampler_kernels
+from dgen.cli.checkup_model import ModelCheckup
+from dgen.errors import UsageError
 from dgen.settings import Settings
-
-Status = Literal["ok", "warn", "skip", "fail"]
 
 _PACKAGES = (
     "torch",
@@ -32,46 +31,42 @@ _PACKAGES = (
 )
 
 
-@dataclass(frozen=True, slots=True)
-class Check:
-    """A question's name, its answer in a line, and the next thing to try where there is one."""
-
-    name: str
-    status: Status
-    detail: str
-    hint: str = ""
-
-
-def checks(run: Settings, doing: Callable[[str], None], *, debug: bool = False) -> Iterator[Check]:
-    """All checks, for the model, device and dtype of `run`; `doing` is told what takes its time.
+def checks(
+    run: Settings, doing: Callable[[str], None], *, memory: int | None = None, debug: bool = False
+) -> Iterator[Check]:
+    """All checks, for the model, device, dtype, denoiser, slots and context of `run`.
 
     Args:
+        doing: told what takes its time.
+        memory: free bytes to judge the model against, if not the device's.
         debug: let an unexpected failure through, for its traceback.
+
+    Raises:
+        UsageError: `run` asks for something that no machine has.
     """
+    from dgen.checkpoint import target
+
+    target.check_names(run.device, run.dtype)
     yield from versions()
     doing("importing torch and transformers")
-    device = _answered("device", lambda: _device(run.device), debug)
+    device = answered("device", lambda: _device(run.device), debug=debug)
     yield device
     there = device.status != "fail"
+    model = ModelCheckup(run, doing, memory=memory)
     questions = {
-        "kernels": (there, lambda: _kernels(run.device, doing)),
+        "kernels": (there, lambda: sampler_kernels(run, doing)),
+        "fused": (there, lambda: fused_denoiser(run, doing)),
         "cache": (True, lambda: _cache(run.offline)),
-        "model": (there, lambda: _model(run, doing)),
+        "model": (there, model.weights),
+        "denoiser": (there, model.denoiser),
+        "context": (there, model.context),
     }
     for name, (askable, question) in questions.items():
-        yield _answered(name, question, debug) if askable else Check(name, "skip", "not tested: no device")
-
-
-def _answered(name: str, question: Callable[[], Check], debug: bool) -> Check:
-    try:
-        return question()
-    except DgenError as error:
-        return Check(name, "fail", error.message, error.hint)
-    except Exception as error:  # a broken driver or package raises what it likes
-        if debug:
-            raise
-        reason = (str(error).strip() or type(error).__name__).splitlines()[0]
-        return Check(name, "fail", f"{type(error).__name__}: {reason}", "dgen doctor --debug shows where.")
+        if askable:
+            yield answered(name, question, debug=debug)
+        else:
+            yield Check(name, "skip", "not tested: no device")
+    yield terminal()
 
 
 def versions() -> Iterator[Check]:
@@ -114,42 +109,23 @@ def _device(name: str) -> Check:
     from dgen.bench.environment import environment
     from dgen.checkpoint import memory, target
 
-    target.check_names(name, "auto")
-    device = target.pick_device(name)
+    try:
+        device = target.pick_device(name)
+    except UsageError as error:  # a name of a device that this machine has not
+        return Check("device", "fail", error.message, error.hint)
     found = environment(device)
     free = memory.free_memory(device)
     if device.type == "cuda":
         properties = torch.cuda.get_device_properties(device)
         detail = (
             f"{device}: {found['gpu']} (compute {properties.major}.{properties.minor}, driver "
-            f"{found['driver'] or 'unknown'}, CUDA {found['cuda']}), {_gb(free)} of {_gb(properties.total_memory)} free"
+            f"{found['driver'] or 'unknown'}, CUDA {found['cuda']}), "
+            f"{size(free)} of {size(properties.total_memory)} free"
         )
         return Check("device", "ok", detail)
     why = "this torch sees no CUDA card" if torch.version.cuda else "this torch is built without CUDA"
-    detail = f"cpu: {found['cpu']}, {found['cpus']} CPUs, {_gb(free)} free ({why})"
+    detail = f"cpu: {found['cpu']}, {found['cpus']} CPUs, {size(free)} free ({why})"
     return Check("device", "ok", detail)
-
-
-def _kernels(name: str, doing: Callable[[str], None]) -> Check:
-    from dgen.checkpoint import target
-    from dgen.sampler import kernels_for
-    from dgen.sampler.self_test import self_test
-
-    device = target.pick_device(name)
-    if kernels_for("auto", device).name == "torch":
-        why = "the device is a CPU" if device.type == "cpu" else "triton is not installed"
-        return Check("kernels", "skip", f"not tested: {why}, so the sampler runs in torch")
-    doing("compiling and testing the sampler's kernels")
-    wrong = self_test(device)
-    if wrong:
-        more = f" and {len(wrong) - 1} more" if len(wrong) > 1 else ""
-        return Check(
-            "kernels",
-            "fail",
-            f"{wrong[0]}{more}",
-            "Use --set kernel=torch, and report GPU, driver and versions.",
-        )
-    return Check("kernels", "ok", f"the sampler's Triton kernels agree with torch on {device}")
 
 
 def _cache(offline_asked: bool) -> Check:
@@ -159,45 +135,12 @@ def _cache(offline_asked: bool) -> Check:
     network = "online"
     if offline_asked or cache.offline:
         network = "offline (" + ("HF_HUB_OFFLINE" if cache.offline else "--offline") + ")"
-    detail = f"{cache.folder}, {_gb(cache.free)} free on its disk, {network}"
+    detail = f"{cache.folder}, {size(cache.free)} free on its disk, {network}"
     if not cache.writable:
         return Check(
             "cache", "warn", f"{detail}; not writable", "Set HF_HOME to a folder that you may write to."
         )
     return Check("cache", "ok", detail)
-
-
-def _model(run: Settings, doing: Callable[[str], None]) -> Check:
-    doing(f"reading the configuration of {run.model}")
-    from dgen.checkpoint.cache import hub_cache
-    from dgen.checkpoint.fit import fit
-
-    found = fit(run.model, revision=run.revision, device=run.device, dtype=run.dtype, offline=run.offline)
-    sizes = ", ".join(f"{_gb(need)} as {dtype}" for dtype, need in found.need.items())
-    chosen = found.need[found.dtype]
-    detail = f"the weights of {found.name} take {sizes}; {_gb(found.free)} free on {found.device}: "
-    if chosen > found.free:
-        other = next(iter(found.fitting), "")
-        hint = f"It fits with --dtype {other}." if other else "Free some memory, or use a bigger machine."
-        return Check("model", "fail", f"{detail}does not fit as {found.dtype}", hint)
-    detail += f"fits as {found.dtype}"
-    if found.here:
-        return Check("model", "ok", detail)
-    space = hub_cache().free
-    stored = min(found.need.values())
-    if run.offline or hub_cache().offline:
-        return Check(
-            "model", "fail", f"{detail}, but its weights are not in the cache", "Fetch it once online."
-        )
-    if stored > space:
-        return Check(
-            "model", "fail", f"{detail}, but the cache's disk has {_gb(space)}", "Free some disk space."
-        )
-    return Check("model", "warn", f"{detail}; the first run fetches its weights")
-
-
-def _gb(size: int) -> str:
-    return f"{size / 1e9:.1f} GB" if size >= 1e8 else f"{size / 1e6:.1f} MB"
 
 
 def terminal() -> Check:

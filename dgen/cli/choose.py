@@ -10,10 +10,9 @@ import typer
 
 from dgen.choices import check_choices
 from dgen.cli import options
-from dgen.cli.generate import BUILTIN_NOTE
 from dgen.cli.inputs import from_argv, read_prompt
 from dgen.cli.progress import Progress
-from dgen.cli.scores import aligned, known_format, runtime_of, whole_number
+from dgen.cli.scores import aligned, known_format, reporter, runtime_of, whole_number
 from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, escaped, is_terminal, standard_streams, wants_color
 from dgen.cli.threads import settle_threads
@@ -105,9 +104,9 @@ def choose(
     """Say how likely each of some given answers is.
 
     \b
-    dgen choose --prompt "What colour is coal?" --answer "Coal is {{}}." --choices black,white,red
-    dgen choose --answer "The capital of France is {{}}." --choices Paris,Rome --exact
-    echo "What do bees make?" | dgen choose --answer "Bees make {{}}." -c honey,milk --format json
+    dgen choose -p "What colour is coal?" --answer "Coal is {{}}." -c black,white
+    dgen choose --answer "The capital of France is {{}}." -c Paris,Rome --exact
+    echo "What do bees make?" | dgen choose --answer "Bees make {{}}." -c wax,tea
 
     Without a question the answer's text stands alone.
     """  # fmt: skip
@@ -132,8 +131,6 @@ def choose(
     question = read_prompt("" if alone else prompt, prompt_file, waiting=sink.note) or None
     system, answer = from_argv(system, "--system"), from_argv(answer, "--answer") or ""
     check_choices(texts, prompt=question, system=system, answer=answer, passes=draws)
-    if early.sources["model"] == "default":
-        sink.note(BUILTIN_NOTE)
     with Progress(sink) as progress:
         started = time.perf_counter()
         progress.update("importing torch and transformers")
@@ -153,7 +150,7 @@ def choose(
             passes=draws,
             exact=exact,
             goes_on=goes_on,
-            progress=lambda doing, done, total: progress.update(f"{doing}: {done} of {total}"),
+            progress=reporter(sink, progress, early),
         )
         seconds = {"load": loaded - started, "scoring": time.perf_counter() - loaded}
         progress.clear()

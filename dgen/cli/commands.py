@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import difflib
-import json
+import sys
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+from dgen.cli.values import count_of, line
+from dgen.cli.wrapping import columns_of, hanging
 from dgen.errors import UsageError
 from dgen.settings import SETTINGS, Layer
 
@@ -96,15 +98,15 @@ class Commands:
             self._conversation.clear()
             self._say("forgotten; the system message and the settings stay")
         else:
-            for line in _help_lines() if name == "/help" else self._stats_lines():
-                self._say(line)
+            for one in _help_lines() if name == "/help" else self._stats_lines():
+                self._say(one)
 
     def _set(self, rest: str) -> None:
         name, equals, value = rest.partition("=")
         name = name.strip().replace("-", "_")
         if not rest:
-            for line in self._setting_lines():
-                self._say(line)
+            for one in self._setting_lines():
+                self._say(one)
             return
         if not equals:
             if name in SETTINGS:
@@ -122,9 +124,7 @@ class Commands:
         return (self._setting_line(name) for name, setting in SETTINGS.items() if setting.scope == "request")
 
     def _setting_line(self, name: str) -> str:
-        resolved = self._conversation.resolved
-        value = json.dumps(getattr(resolved.settings, name), ensure_ascii=False)
-        return f"{name} = {value} ({resolved.sources[name]})"
+        return line(name, self._conversation.resolved)
 
     def _system(self, text: str) -> None:
         if text:
@@ -136,7 +136,7 @@ class Commands:
         from dgen.chat.saved import save
 
         where = save(self._conversation, path)
-        self._say(f"saved {_count(len(self._conversation.messages), 'message')} to {where}")
+        self._say(f"saved {count_of(len(self._conversation.messages), 'message')} to {where}")
 
     def load(self, path: str) -> None:
         """Go on with a saved conversation; errors as in `dgen.chat.saved.load`."""
@@ -144,7 +144,7 @@ class Commands:
 
         conversation = self._conversation
         model = load(conversation, path)
-        self._say(f"loaded {_count(len(conversation.messages), 'message')} from {path}")
+        self._say(f"loaded {count_of(len(conversation.messages), 'message')} from {path}")
         own = conversation.generator.checkpoint.name
         if model is not None and model != own:
             self._warn(f"this conversation was held with {model}, and goes on with {own}")
@@ -155,8 +155,8 @@ class Commands:
         conversation, tally = self._conversation, self._conversation.tally
         rate = f" · {tally.tokens / tally.seconds:.0f} tokens/s" if tally.seconds else ""
         yield (
-            f"{_count(tally.turns, 'turn')} · {_count(tally.tokens, 'token')} · "
-            f"{_count(tally.canvases, 'canvas', 'canvases')} · {_count(tally.steps, 'step')}{rate}"
+            f"{count_of(tally.turns, 'turn')} · {count_of(tally.tokens, 'token')} · "
+            f"{count_of(tally.canvases, 'canvas', 'canvases')} · {count_of(tally.steps, 'step')}{rate}"
         )
         yield f"{tally.reused} of {tally.prompt_tokens} prompt tokens were held from the turns before"
         used, most = conversation.context, conversation.generator.denoiser.max_context
@@ -170,10 +170,8 @@ class Commands:
 
 def _help_lines() -> Iterator[str]:
     width = max(len(command.usage) for command in COMMANDS.values())
+    columns = columns_of(sys.stderr)
     for command in COMMANDS.values():
-        yield f"{command.usage:{width}}  {command.help}"
-    yield from _WRITING
-
-
-def _count(number: int, noun: str, plural: str = "") -> str:
-    return f"{number} {noun if number == 1 else plural or noun + 's'}"
+        yield from hanging(command.help, f"{command.usage:{width}}  ", columns)
+    for text in _WRITING:
+        yield from hanging(text, "", columns)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sys
 from collections.abc import Iterator
 from typing import Annotated, Any
 
@@ -11,6 +12,8 @@ import typer
 from dgen.cli import options
 from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, standard_streams, wants_color
+from dgen.cli.values import source_of, written
+from dgen.cli.wrapping import columns_of, hanging
 from dgen.errors import CheckpointError
 from dgen.layers import preset_names
 from dgen.settings import SETTINGS, Layer, Resolved, Settings, resolve
@@ -29,8 +32,8 @@ def config(
     dgen config --config careful --set steps=24
     DGEN_T_MAX=0.6 dgen config --json | jq .settings.t_max
 
-    Takes the flags of generate that set something. Nothing is loaded or fetched: the defaults of a hub model are
-    known once its files are in the cache.
+    Takes the flags of generate that set something. Nothing is loaded or fetched:
+    a hub model's defaults are known once its files are in the cache.
     """
     del debug  # read by main, which handles failures
     stdout, stderr = standard_streams()
@@ -72,25 +75,14 @@ def _as_json(resolved: Resolved, checkpoint_read: bool) -> str:
 
 def _table(resolved: Resolved) -> Iterator[str]:
     rows = [
-        (name, _written(getattr(resolved.settings, name)), source)
-        for name, source in resolved.sources.items()
+        (name, written(name, getattr(resolved.settings, name)), source_of(name, resolved))
+        for name in resolved.sources
     ]
+    columns = columns_of(sys.stdout)
     widths = [max(len(row[column]) for row in rows) for column in (0, 1)]
     # One value may be a long path, and should not push every source off the screen.
     widths[1] = min(widths[1], 32)
     for name, value, source in rows:
-        yield f"{name:{widths[0]}}  {value:{widths[1]}}  {source}"
+        yield from hanging(source, f"{name:{widths[0]}}  {value:{widths[1]}}  ", columns)
     yield ""
-    yield f"presets for --config: {', '.join(preset_names())}"
-
-
-def _written(value: Any) -> str:
-    if value is None or value == ():
-        return "none" if value is None else "-"
-    if isinstance(value, bool):
-        return "true" if value else "false"
-    if isinstance(value, tuple):
-        items = (item if isinstance(item, int) else json.dumps(item, ensure_ascii=False) for item in value)
-        return ",".join(map(str, items))
-    text = str(value)
-    return text if text.isprintable() else json.dumps(text)
+    yield from hanging(", ".join(preset_names()), "presets for --config: ", columns)

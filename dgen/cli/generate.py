@@ -9,7 +9,7 @@ from typing import Annotated, get_args
 import typer
 
 from dgen.cli import options
-from dgen.cli.account import follow, setup_lines, summary
+from dgen.cli.account import follow, setup_lines, summary, tell_model
 from dgen.cli.inputs import from_argv, read_prompt
 from dgen.cli.interruption import Interruption
 from dgen.cli.progress import Progress
@@ -19,8 +19,6 @@ from dgen.cli.watch import Draft, Slow, TraceFile, Watch
 from dgen.errors import DgenError, SettingsError, UsageError
 from dgen.prompt import check_prompt
 from dgen.settings import Layer, resolve
-
-BUILTIN_NOTE = "Built-in demo checkpoint; the real one: --model google/diffusiongemma-26B-A4B-it"
 
 _INPUT, _OUTPUT = "Prompt", "Output"
 
@@ -160,8 +158,7 @@ def generate(
         _refuse_given(single_only, "does not go with --input", hint="A batch writes one JSON record a line.")
         from dgen.cli.batch import run_batch
 
-        if early.sources["model"] == "default":
-            sink.note(BUILTIN_NOTE)
+        tell_model(sink, early)
         code = run_batch(
             sink,
             layers,
@@ -189,8 +186,6 @@ def generate(
     check_prompt(prompt=text, system=system, think=early.settings.think, raw=raw)
     if sink.is_text and early.settings.logprobs is not None and trace is None:
         sink.warn("log-probabilities are not shown as text: add --format jsonl or json")
-    if early.sources["model"] == "default":
-        sink.note(BUILTIN_NOTE)
     with Watch(sink, draft=draft, slow=slow, trace=trace) as watch:
         code = _answer(sink, watch, layers, text, system=system, raw=raw, verbose=verbose)
     if code:
@@ -226,8 +221,9 @@ def _answer(
         generator = from_layers(layers, progress=progress.amount)
         threads = settle_threads(generator.checkpoint.model)
         job = generator.job(text, system=system, raw=raw)
+        progress.pause()
+        tell_model(sink, generator.resolved)
         if verbose:
-            progress.pause()
             sink.detail(f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s")
             for line in setup_lines(generator, job.resolved, threads):
                 sink.detail(line)

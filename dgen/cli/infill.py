@@ -9,10 +9,9 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from dgen.cli import options
-from dgen.cli.generate import BUILTIN_NOTE
 from dgen.cli.inputs import from_argv, read_prompt
 from dgen.cli.progress import Progress
-from dgen.cli.scores import aligned, known_format, marked, runtime_of, whole_number
+from dgen.cli.scores import aligned, known_format, marked, reporter, runtime_of, whole_number
 from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, standard_streams, wants_color
 from dgen.cli.threads import settle_threads
@@ -123,7 +122,7 @@ def infill(
 
     \b
     dgen infill --prompt "The capital of {{4}} is Paris."
-    dgen infill --prompt "Once upon a time, a brave {{2}} named {{2}} lived {{}}." --n 5
+    dgen infill --prompt "Once upon a time, a {{2}} named {{2}} lived {{}}." --n 5
     dgen infill --draft-file story.txt --renoise 0.4 --seed 7
     dgen infill --draft-file story.txt --span 10:25 --format json
 
@@ -151,8 +150,6 @@ def infill(
     instruction = from_argv(instruction, "--instruction")
     system = from_argv(system, "--system")
     check_voice(instruction, system)
-    if early.sources["model"] == "default":
-        sink.note(BUILTIN_NOTE)
     with Progress(sink) as progress:
         started = time.perf_counter()
         progress.update("importing torch and transformers")
@@ -172,7 +169,7 @@ def infill(
             n=count,
             tries=seeds,
             seed=seed,
-            progress=lambda doing, done, total: progress.update(f"{doing}: {done} of {total}"),
+            progress=reporter(sink, progress, early),
         )
         seconds = {"load": loaded - started, "search": time.perf_counter() - loaded}
         progress.clear()

@@ -52,7 +52,10 @@ def run(argv: Sequence[str]) -> int:
 
         from dgen.cli.app import app
 
-        code = typer.main.get_command(app).main(args=list(argv), prog_name="dgen", standalone_mode=False)
+        command = typer.main.get_command(app)
+        if not argv or {"-h", "--help"} & set(argv):
+            _show_flags_plainly(command)
+        code = command.main(args=list(argv), prog_name="dgen", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
     except ClosedPipe:
@@ -77,6 +80,18 @@ def run(argv: Sequence[str]) -> int:
         if usage is not None:
             return _fail(usage, debug)
         return _fail(_unexpected(error), debug)
+
+
+def _show_flags_plainly(command: Any, parent: Any = None) -> None:
+    """Let help say nothing of a flag's type: newer releases of typer write <bool>, as if it took a value."""
+    context = command.context_class(
+        command, parent=parent, info_name=command.name, **command.context_settings
+    )
+    for option in [*command.params, command.get_help_option(context)]:
+        if getattr(option, "is_bool_flag", False) and option.metavar is None:
+            option.metavar = ""
+    for child in getattr(command, "commands", {}).values():
+        _show_flags_plainly(child, context)
 
 
 def _fail(error: DgenError, debug: bool) -> int:

@@ -94,7 +94,11 @@ Config = Annotated[
 Set = Annotated[
     list[str] | None,
     typer.Option(
-        "--set", help="Any setting as key=value (repeatable).", rich_help_panel=_CONFIG, show_default=False
+        "--set",
+        help="Any setting as key=value (repeatable).",
+        metavar="KEY=VALUE",
+        rich_help_panel=_CONFIG,
+        show_default=False,
     ),
 ]
 NoConfig = Annotated[

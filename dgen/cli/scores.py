@@ -1,15 +1,18 @@
-"""What infill and choose share: whole numbers, scored texts in columns, and what ran it."""
+"""What infill and choose share: whole numbers, how far they are, scored texts in columns, and what ran it."""
 
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, get_args
 
 from dgen._version import __version__
-from dgen.cli.sink import Format, escaped, is_terminal, wants_color
+from dgen.cli.account import tell_model
+from dgen.cli.progress import Progress
+from dgen.cli.sink import Format, Sink, escaped, is_terminal, wants_color
 from dgen.errors import SettingsError
+from dgen.settings import Resolved
 
 if TYPE_CHECKING:
     from dgen.generator import Generator
@@ -51,6 +54,21 @@ def marked(pieces: Sequence[str], fills: Sequence[str]) -> str:
 def aligned(rows: Iterable[tuple[str, str]]) -> str:
     """A line for each (score, text); further lines of a text begin where its first does."""
     return "\n".join(f"{score}  " + text.replace("\n", "\n" + " " * (len(score) + 2)) for score, text in rows)
+
+
+def reporter(sink: Sink, progress: Progress, resolved: Resolved) -> Callable[[str, int, int], None]:
+    """Shows how far a search is. When it has begun, nothing can be refused any more: then the model is told."""
+    begun = False
+
+    def report(doing: str, done: int, total: int) -> None:
+        nonlocal begun
+        if not begun:
+            begun = True
+            progress.pause()
+            tell_model(sink, resolved)
+        progress.update(f"{doing}: {done} of {total}")
+
+    return report
 
 
 def runtime_of(generator: Generator) -> dict[str, Any]:

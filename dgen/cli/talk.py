@@ -12,7 +12,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING
 
 from dgen.chat.conversation import Conversation
-from dgen.cli.account import follow, summary
+from dgen.cli.account import follow, summary, tell_model
 from dgen.cli.commands import Commands
 from dgen.cli.interruption import Interruption, Terminated
 from dgen.cli.lines import PipedLines, TypedLines, read_message, silent_keys
@@ -68,6 +68,7 @@ class Talk:
             self._commands.load(load)
         if system is not None:
             self._conversation.system = system if system.strip() else None
+        tell_model(self._sink, self._generator.resolved)
         if self._typed:
             self._sink.note("/help lists the commands; Ctrl-D ends")
         while not self._commands.over:

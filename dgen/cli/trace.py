@@ -2,37 +2,43 @@
 
 from __future__ import annotations
 
-import os
 import sys
 import time
-from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from dgen.cli import options
-from dgen.cli.sink import Sink, escaped, is_terminal, standard_streams, wants_color
+from dgen.cli.sink import Sink, escaped, standard_streams, wants_color
+from dgen.cli.trace_figures import canvas_lines, headline
 from dgen.cli.watch import canvas_on, parse_seconds, place_of
+from dgen.cli.wrapping import columns_of, hanging
 from dgen.errors import OutputError, SettingsError, UsageError
+from dgen.output.trace_file import STDIN
 
 if TYPE_CHECKING:
     from dgen.output.live.canvas import LiveCanvas
     from dgen.output.text import TextStream
-    from dgen.output.trace_reader import Step, Trace, TracedCanvas
+    from dgen.output.traced import Trace, TracedCanvas
 
 PIPED_COLUMNS = 80
 _MOST_SPEED = 1000.0
 
 trace_app = typer.Typer(
     help="Look at a trace that generate --trace FILE wrote.",
-    epilog='Try: dgen generate -p "7 + 5" --logprobs 5 --trace run.jsonl; dgen trace show run.jsonl',
+    epilog='Try: dgen generate -p "7 + 5" --trace run.jsonl; dgen trace show run.jsonl',
     no_args_is_help=True,
     rich_markup_mode=None,
     context_settings={"help_option_names": ["-h", "--help"]},
 )
 
-TraceArgument = Annotated[str, typer.Argument(metavar="TRACE", help="The trace's file.", show_default=False)]
+TraceArgument = Annotated[
+    str,
+    typer.Argument(
+        metavar="TRACE", help="The trace's file, plain or gzipped; - is stdin.", show_default=False
+    ),
+]
 
 
 @trace_app.command()
@@ -50,20 +56,22 @@ def show(
     \b
     dgen trace show run.jsonl
     dgen trace show run.jsonl --steps --canvas 2
+    ssh host cat run.jsonl | dgen trace show -
     """
     del debug  # read by main, which handles failures
     sink = _sink()
-    trace = _read(file)
+    trace = _read(file, sink)
     chosen = list(enumerate(trace.canvases, start=1))
     if canvas is not None:
         if not 1 <= canvas <= len(chosen):
             raise UsageError(
-                f"there is no canvas {canvas} in '{file}'", hint=f"It has canvases 1 to {len(chosen)}."
+                f"there is no canvas {canvas} in '{file}'",
+                hint=f"It has canvases 1 to {len(chosen)}." if chosen else "It has none yet.",
             )
         chosen = chosen[canvas - 1 : canvas]
-    lines = [*_headline(trace)]
+    lines = [part for line in headline(trace) for part in hanging(line, "", columns_of(sys.stdout))]
     for number, one in chosen:
-        lines += ["", *_canvas_lines(number, one, trace.header["canvas_len"], _columns(), steps=steps)]
+        lines += ["", *canvas_lines(number, one, trace.header["canvas_len"], _columns(), steps=steps)]
     if canvas is None:
         from dgen.output.report.page import texts
 
@@ -76,8 +84,9 @@ def show(
 def play(
     file: TraceArgument,
     speed: Annotated[
-        float, typer.Option("--speed", metavar="X", help="Times as fast as it ran.", show_default=False)
-    ] = 1.0,
+        str | None,
+        typer.Option("--speed", metavar="X", help="Times as fast as it ran.", show_default=False),
+    ] = None,
     slow: Annotated[
         str | None,
         typer.Option(
@@ -93,13 +102,14 @@ def play(
     dgen trace play run.jsonl --slow 0.3
     """
     del debug
-    if not 0 < speed <= _MOST_SPEED:
-        raise SettingsError(
-            f"--speed must be above 0 and at most {_MOST_SPEED:g}, not {speed:g}", hint="1 is as it ran."
+    if speed is not None and slow is not None:
+        raise UsageError(
+            "--speed and --slow are both given",
+            hint="--speed 0.2 keeps the rhythm of the run; --slow 0.3 holds each step as long.",
         )
-    hold = parse_seconds(slow)
+    rate, hold = _speed(speed), parse_seconds(slow)
     sink = _sink()
-    trace = _read(file)
+    trace = _read(file, sink)
     place = place_of("on", sink)
     if place is None:
         raise OutputError("there is no stderr to play on", hint="Run it in a terminal.")
@@ -111,7 +121,7 @@ def play(
         hold_seconds=hold,
     )
     try:
-        _play(sink, live, trace, speed=None if slow is not None else speed)
+        _play(sink, live, trace, speed=rate if slow is None else None)
     finally:
         live.hide()
     sink.close()
@@ -134,12 +144,12 @@ def html(
     from dgen.output.report.page import report
 
     sink = _sink()
-    page = report(_read(file))
+    page = report(_read(file, sink))
     if output == "-":
         sink.document(page)
     else:
         where = Path(output).expanduser()
-        if where.exists() and where.samefile(Path(file).expanduser()):
+        if file != STDIN and where.exists() and where.samefile(Path(file).expanduser()):
             raise UsageError(f"'{output}' is the trace itself", hint="Give --output another name.")
         try:
             where.write_text(page, encoding="utf-8", newline="\n")
@@ -162,62 +172,33 @@ def _sink() -> Sink:
     return sink
 
 
-def _read(file: str) -> Trace:
+def _read(file: str, sink: Sink) -> Trace:
+    """The trace; a warning says where one ends that has no end."""
     from dgen.output.trace_reader import read_trace
 
-    return read_trace(file)
+    trace = read_trace(file)
+    if trace.end is None:
+        where = "has no end" if trace.torn is None else f"breaks off within line {trace.torn}"
+        name = "stdin" if file == STDIN else f"'{file}'"
+        sink.warn(f"{name} {where}: its run goes on, or was killed; this is what there is")
+    return trace
+
+
+def _speed(text: str | None) -> float:
+    try:
+        speed = 1.0 if text is None else float(text)
+    except ValueError:
+        speed = 0.0
+    if not 0 < speed <= _MOST_SPEED:
+        raise SettingsError(
+            f"--speed must be a number above 0 and at most {_MOST_SPEED:g}, not '{text}'",
+            hint="1 is as it ran.",
+        )
+    return speed
 
 
 def _columns() -> int:
-    if not is_terminal(sys.stdout):
-        return PIPED_COLUMNS
-    return max(20, os.get_terminal_size(sys.stdout.fileno()).columns)
-
-
-def _headline(trace: Trace) -> Iterator[str]:
-    header, end = trace.header, trace.end
-    yield escaped(
-        f"{header['model']} · seed {header['seed']} · dgen {header['dgen_version']} · {header['id']}"
-    )
-    steps = sum(len(canvas.steps) for canvas in trace.canvases)
-    outcome = "killed before its end" if end is None else f"{end['finish_reason']} after {end['time']:.2f} s"
-    if end is not None and end["error"]:
-        outcome += f" ({end['error']})"
-    yield escaped(
-        f"{len(header['prompt_ids'])} prompt tokens · {len(trace.canvases)} canvases · {steps} steps · "
-        f"{len(trace.tokens)} tokens · {outcome}"
-    )
-
-
-def _canvas_lines(
-    number: int, canvas: TracedCanvas, length: int, columns: int, *, steps: bool
-) -> Iterator[str]:
-    from dgen.output.sparkline import sparkline
-
-    events = [step.event for step in canvas.steps]
-    done = canvas.converged
-    how = f"converged by {done.converged_by}, {len(done.tokens)} tokens" if done else "not converged"
-    yield f"canvas {number}: {len(events)} steps, {how}"
-    rows: list[tuple[str, Sequence[float], str]] = [
-        ("mean entropy", [event.mean_entropy for event in events], "{:.4f}"),
-        ("accepted", [sum(event.accepted) for event in events], f"{{}}/{length}"),
-        ("temperature", [event.temperature for event in events], "{:.3f}"),
-        ("changed", [step.changed for step in canvas.steps], "{}"),
-    ]
-    for name, values, form in rows:
-        span = f"{form.format(values[0])} → {form.format(values[-1])}"
-        yield f"  {name:12}  {sparkline(values, max(4, columns - 16 - len(span) - 2))}  {span}"
-    if steps:
-        yield "  step  temperature  mean entropy  accepted  changed   seconds"
-        yield from map(_step_line, canvas.steps)
-
-
-def _step_line(step: Step) -> str:
-    event = step.event
-    return (
-        f"  {event.step + 1:4}  {event.temperature:11.3f}  {event.mean_entropy:12.4f}  {sum(event.accepted):8}  "
-        f"{step.changed:7}  {step.time:8.3f}"
-    )
+    return max(20, columns_of(sys.stdout) or PIPED_COLUMNS)
 
 
 def _play(sink: Sink, live: LiveCanvas, trace: Trace, *, speed: float | None) -> None:

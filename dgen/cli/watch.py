@@ -237,6 +237,11 @@ class _TraceFile:
             raise UsageError(
                 f"--trace needs the name of a file, not '{path}'", hint="stdout carries the answer."
             )
+        if path.endswith(".gz"):
+            raise UsageError(
+                f"--trace writes each step as it happens, which gzip can't: '{path}'",
+                hint="Leave .gz out and gzip the file afterwards; dgen trace reads both.",
+            )
         self.path = path
         where = Path(path).expanduser()
         self._is_new = not where.exists()

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+import torch
+
 from dgen.denoiser.base import Denoiser
 from dgen.denoiser.fused import FusedDenoiser
 from dgen.denoiser.reference import ReferenceDenoiser
@@ -53,10 +55,15 @@ def build_denoiser(
     return FusedDenoiser(model, num_slots=num_slots, max_context=max_context, graphs=graphs, free=free)
 
 
-def why_reference(model: Any) -> str | None:
-    """Why `auto` takes the reference denoiser for a model; None where it takes the fused one."""
-    if model.device.type != "cuda":
-        return f"the device is {model.device.type}, not cuda"
+def why_reference(model: Any, *, device: torch.device | None = None) -> str | None:
+    """Why `auto` takes the reference denoiser for a model; None where it takes the fused one.
+
+    Args:
+        device: where it is to run, if not where it is.
+    """
+    device = device or model.device
+    if device.type != "cuda":
+        return f"the device is {device.type}, not cuda"
     if not has_triton():
         return "the package triton is not installed"
-    return unsupported(model)
+    return unsupported(model, device=device)

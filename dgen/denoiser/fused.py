@@ -14,18 +14,14 @@ import torch
 from torch import Tensor
 
 from dgen.denoiser.base import Tell
-from dgen.denoiser.cache import SlotCache, bytes_per_slot
+from dgen.denoiser.cache import SlotCache
 from dgen.denoiser.capture import Replay, capture
 from dgen.denoiser.forward import Forward
+from dgen.denoiser.need import PREFILL_CHUNK, Need, fused_need
 from dgen.denoiser.weights import signal_weights, stack_weights, unsupported
-from dgen.denoiser.workspace import Workspace, workspace_bytes
+from dgen.denoiser.workspace import Workspace
 from dgen.errors import SettingsError
 from dgen.jit import compiling_only, has_triton, is_interpreted
-
-PREFILL_CHUNK = 4096
-"""Prompt tokens of a causal pass: enough to keep every expert's weights busy, few enough for the buffers."""
-_RESERVE = 512 * 2**20
-"""Bytes left alone: libraries' own buffers, graphs, and what the sampler needs for a moment."""
 
 
 class FusedDenoiser:
@@ -56,14 +52,8 @@ class FusedDenoiser:
         free: int | None = None,
         graphs: bool = True,
     ) -> None:
-        reason = unsupported(model)
-        if reason is not None:
-            raise SettingsError(
-                f"the fused denoiser can't run this model: {reason}",
-                hint="Use --denoiser reference (or auto).",
-            )
         self.device = model.device
-        _require_device(self.device)
+        require_fused(model)
         text = model.config.get_text_config()
         self.vocab_size = text.vocab_size
         self.canvas_len = model.config.canvas_length
@@ -105,34 +95,21 @@ class FusedDenoiser:
             torch.cuda.empty_cache()  # what joining the weights left behind can be had again
             free = torch.cuda.mem_get_info(self.device)[0]
         positions = min(most, wanted) if wanted is not None else most
-        fits = self._longest(positions, free)
+        need = self._need()
+        fits = need.longest(positions, free)
         if fits >= positions or (wanted is None and fits >= least):
             return fits
-        hint = f"--max-context {fits} fits." if fits >= 2 * self.canvas_len else "Free some memory."
-        slots = "slot" if self.num_slots == 1 else "slots"
-        raise SettingsError(
-            f"a context of {positions} positions in {self.num_slots} {slots} needs "
-            f"{self._need(positions) / 1e9:.1f} GB beside the weights, and {free / 1e9:.1f} GB are free",
-            hint=hint if self.num_slots == 1 else f"{hint} Or take fewer --slots.",
+        raise need.refusal(positions, free, canvas_len=self.canvas_len)
+
+    def _need(self) -> Need:
+        return fused_need(
+            self._weights.layers,
+            self._signal_weights,
+            self._head,
+            num_slots=self.num_slots,
+            canvas_len=self.canvas_len,
+            max_rows=self._max_rows(),
         )
-
-    def _need(self, positions: int) -> int:
-        """Bytes of a context of that many positions: KV, buffers, logits, the softmax, self-conditioning."""
-        layers, rows = self._weights.layers, self.num_slots * self.canvas_len
-        per_row = self._head.itemsize * (2 * self.vocab_size + self._head.shape[1])
-        work = workspace_bytes(layers, self._signal_weights, max_rows=self._max_rows(), max_context=positions)
-        return self.num_slots * bytes_per_slot(layers, positions) + work + rows * per_row + _RESERVE
-
-    def _longest(self, positions: int, free: int) -> int:
-        """The largest context up to `positions` that `free` bytes hold."""
-        low, high = 0, positions
-        while low < high:
-            middle = (low + high + 1) // 2
-            if self._need(middle) <= free:
-                low = middle
-            else:
-                high = middle - 1
-        return low
 
     def prepare(self, tell: Tell | None = None) -> None:
         """See `Denoiser.prepare`: the kernels of causal passes, and one canvas' commit as a graph."""
@@ -242,7 +219,16 @@ class FusedDenoiser:
         }
 
 
-def _require_device(device: torch.device) -> None:
+def require_fused(model: Any, *, device: torch.device | None = None) -> None:
+    """Refuse a model, or a device that it is to run on, if not where it is.
+
+    Raises:
+        SettingsError: the fused denoiser can't run it there; the message says why.
+    """
+    device, hint = device or model.device, "Use --denoiser reference (or auto)."
+    reason = unsupported(model, device=device)
+    if reason is not None:
+        raise SettingsError(f"the fused denoiser can't run this model: {reason}", hint=hint)
     if not has_triton():
         raise SettingsError(
             "the fused denoiser needs the package triton, which is not installed",
@@ -250,6 +236,5 @@ def _require_device(device: torch.device) -> None:
         )
     if device.type != "cuda" and not is_interpreted():
         raise SettingsError(
-            f"the fused denoiser needs a CUDA device, and the model is on {device}",
-            hint="Use --denoiser reference (or auto).",
+            f"the fused denoiser needs a CUDA device, and the model is on {device}", hint=hint
         )

@@ -88,8 +88,13 @@ class SignalWeights:
     down: Tensor
 
 
-def unsupported(model: Any) -> str | None:
-    """Why the fused forward can't run this DiffusionGemmaForBlockDiffusion; None where it can."""
+def unsupported(model: Any, *, device: torch.device | None = None) -> str | None:
+    """Why the fused forward can't run this DiffusionGemmaForBlockDiffusion; None where it can.
+
+    Args:
+        device: where it is to run, if not where it is.
+    """
+    device = device or model.device
     text = model.config.get_text_config()
     if text.hidden_activation != "gelu_pytorch_tanh":
         return f"its activation is {text.hidden_activation}"
@@ -103,8 +108,8 @@ def unsupported(model: Any) -> str | None:
         rope = model.model.decoder.rotary_emb.rope_type[kind]
         if rope not in _STATIC_ROPES:
             return f"its rotary positions are of the type {rope}"
-    if model.device.type == "cuda" and model.dtype == torch.bfloat16:
-        properties = torch.cuda.get_device_properties(model.device)
+    if device.type == "cuda" and model.dtype == torch.bfloat16:
+        properties = torch.cuda.get_device_properties(device)
         has = getattr(properties, "shared_memory_per_block_optin", _SHARED_MEMORY)
         if has < _SHARED_MEMORY:
             return f"a program has {has // 1024} KB of shared memory on this card, and needs up to 227"

@@ -1,253 +1,206 @@
 """Reads a trace back into the events that it was written from; the checkpoint is not needed.
 
-A trace may come from anyone: whatever does not hold together is refused with its line number. The last line of a
-killed run may be torn; it is left out.
+A trace may come from anyone: whatever does not hold together is refused, with its line's number and the field. The last
+line of a run that goes on, or was killed, may be torn; it is left out.
 """
 
 from __future__ import annotations
 
-import contextlib
 import json
 import math
-from collections.abc import Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 from dgen.engine.events import Converged, Denoised, Emitted
 from dgen.errors import UsageError
+from dgen.output.fields import (
+    Refused,
+    a_count,
+    a_number,
+    a_text,
+    an_object,
+    counts,
+    field,
+    numbers,
+    shown,
+    text_or_null,
+)
 from dgen.output.records import Record
 from dgen.output.trace import TRACE_VERSION
+from dgen.output.trace_file import read_bytes
+from dgen.output.traced import Step, Trace, TracedCanvas, TraceVocabulary
 
 _HINT = "dgen generate --trace FILE writes a trace."
 _MOST_POSITIONS = 1 << 20  # far beyond any canvas; keeps a hostile header from asking for all memory
 
 
-class TraceVocabulary:
-    """The tokens that a trace names, as the Vocabulary that text is made with; unnamed ids add nothing."""
-
-    def __init__(self) -> None:
-        self._pieces: dict[int, bytes] = {}
-        self._special: dict[int, str] = {}
-        self.channel_start: int | None = None
-        self.channel_end: int | None = None
-
-    def add(self, token_id: int, name: Any) -> None:
-        """Learns one entry of `names`; ValueError for one that is none."""
-        if isinstance(name, str):
-            self._pieces[token_id] = name.encode()
-        elif isinstance(name, list):
-            self._pieces[token_id] = bytes(name)
-        elif isinstance(name, dict) and isinstance(name.get("special"), str):
-            self._special[token_id] = name["special"]
-            if name["special"] == "<|channel>":
-                self.channel_start = token_id
-            elif name["special"] == "<channel|>":
-                self.channel_end = token_id
-        else:
-            raise ValueError(f"a name of token {token_id}")
-
-    def names(self) -> dict[int, Any]:
-        """Each entry, as `names` of a trace has it."""
-        special: dict[int, Any] = {token_id: {"special": name} for token_id, name in self._special.items()}
-        return {**{token_id: _text_or_bytes(piece) for token_id, piece in self._pieces.items()}, **special}
-
-    def piece(self, token_id: int) -> bytes:
-        """The bytes that the token adds to text."""
-        return self._pieces.get(token_id, b"")
-
-    def token(self, token_id: int) -> str:
-        """The token's name: that of a special one, else its text."""
-        name = self._special.get(token_id)
-        return name if name is not None else self.piece(token_id).decode(errors="replace")
-
-    def is_special(self, token_id: int) -> bool:
-        """Whether the token adds nothing to text."""
-        return token_id in self._special
-
-
-def _text_or_bytes(piece: bytes) -> str | list[int]:
-    try:
-        return piece.decode()
-    except UnicodeDecodeError:
-        return list(piece)
-
-
-@dataclass(frozen=True, slots=True)
-class Step:
-    """One denoising step; `time` in seconds since the trace began, `changed` positions of the argmax canvas."""
-
-    event: Denoised
-    time: float
-    changed: int
-
-
-@dataclass(slots=True)
-class TracedCanvas:
-    """One canvas; `converged` is None where the run ended before."""
-
-    steps: list[Step] = field(default_factory=list)
-    converged: Converged | None = None
-    time: float = 0.0
-
-
-@dataclass(slots=True)
-class Trace:
-    """A whole trace; `end` is None where the run was killed."""
-
-    header: Record
-    vocabulary: TraceVocabulary
-    canvases: list[TracedCanvas] = field(default_factory=list)
-    end: Record | None = None
-
-    @property
-    def tokens(self) -> list[Emitted]:
-        """The emitted tokens of all converged canvases, those behind a stop string left out."""
-        found = [t for canvas in self.canvases if canvas.converged for t in canvas.converged.tokens]
-        return found if self.end is None else found[: self.end["tokens"]]
-
-
 def read_trace(path: str) -> Trace:
-    """Read the trace at `path`.
+    """Read the trace at `path`, plain or gzipped; `-` is stdin.
 
     Raises:
         UsageError: the file can't be read or is no trace; the message names the line.
     """
-    try:
-        data = Path(path).expanduser().read_bytes()
-    except OSError as error:
-        raise UsageError(f"can't read the trace '{path}': {error.strerror}", hint="Check the path.") from None
-    return parse_trace(data, name=path)
+    return parse_trace(read_bytes(path), name="stdin" if path == "-" else path)
 
 
 def parse_trace(data: bytes, *, name: str) -> Trace:
     """As `read_trace`, from the file's bytes."""
     lines = data.split(b"\n")
-    torn = lines.pop()  # what follows the last newline: nothing, unless the writer was killed
-    if torn.endswith(b"}"):  # or an editor took the newline away
-        with contextlib.suppress(ValueError, RecursionError):
-            json.loads(torn)
-            lines.append(torn)
+    torn = lines.pop()  # what follows the last newline: nothing, unless the writer is at it, or was killed
+    if torn.endswith(b"}") and _is_json(torn):  # or an editor took the newline away
+        lines.append(torn)
+        torn = b""
     trace: Trace | None = None
     for number, line in enumerate(lines, start=1):
         try:
-            record = json.loads(line, parse_constant=_refuse_constant)
+            record = _record(line)
             if trace is None:
                 trace = _begin(record)
             else:
                 _add(trace, record)
-        except (ValueError, KeyError, TypeError, IndexError, AttributeError, RecursionError) as error:
-            reason = f"{type(error).__name__} {error}".splitlines()[0][:120]
+        except Refused as refused:
             raise UsageError(
-                f"line {number} of '{name}' is no line of a trace ({reason})", hint=_HINT
+                f"line {number} of '{name}' is no line of a trace: {refused}", hint=_HINT
             ) from None
     if trace is None:
         raise UsageError(
             f"'{name}' is no trace: {'its first line is torn' if torn else 'it is empty'}", hint=_HINT
         )
+    trace.torn = len(lines) + 1 if torn else None
     return trace
 
 
+def _is_json(line: bytes) -> bool:
+    try:
+        json.loads(line)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
+def _record(line: bytes) -> Record:
+    try:
+        found = json.loads(line, parse_constant=_refuse_constant)
+    except UnicodeDecodeError:
+        raise Refused("it is not UTF-8") from None
+    except (ValueError, RecursionError):
+        raise Refused("it is not JSON" if line.strip() else "it is empty") from None
+    if not isinstance(found, dict):
+        raise Refused("it is not a JSON object")
+    return found
+
+
 def _refuse_constant(name: str) -> None:
-    raise ValueError(name)
+    raise Refused(f"{name} is no number of JSON")
 
 
 def _begin(record: Record) -> Trace:
-    if record["type"] != "header" or record["trace"] != TRACE_VERSION:
-        raise ValueError(f"expected a header of version {TRACE_VERSION}")
-    if not 0 < _count(record["canvas_len"]) <= _MOST_POSITIONS:
-        raise ValueError("canvas_len")
+    if record.get("type") != "header":
+        raise Refused("a trace begins with a header")
+    if record.get("trace") != TRACE_VERSION:
+        raise Refused(f"expected a header of version {TRACE_VERSION}, not {shown(record.get('trace'))}")
+    field(record, "canvas_len", _length, f"from 1 to {_MOST_POSITIONS}")
     for key in ("model", "id", "dgen_version"):
-        if not isinstance(record[key], str):
-            raise ValueError(key)
-    if not isinstance(record["revision"], str | None):
-        raise ValueError("revision")
+        field(record, key, a_text)
+    field(record, "revision", text_or_null)
     for key in ("settings", "runtime", "versions"):
-        if not isinstance(record[key], dict):
-            raise ValueError(key)
+        field(record, key, an_object)
     trace = Trace(record, TraceVocabulary())
-    _learn(trace, record["names"])
-    record["prompt_ids"] = [_count(index) for index in record["prompt_ids"]]
-    _count(record["seed"])
+    _learn(trace, record)
+    record["prompt_ids"] = field(record, "prompt_ids", counts)
+    field(record, "seed", a_count)
     return trace
 
 
 def _add(trace: Trace, record: Record) -> None:
     if trace.end is not None:
-        raise ValueError("a line after the end")
-    kind = record["type"]
+        raise Refused("it follows the end")
+    kind = field(record, "type", a_text)
     if kind == "step":
         _add_step(trace, record)
     elif kind == "canvas":
         _add_canvas(trace, record)
     elif kind == "end":
-        steps = [_count(number) for number in record["steps"]]
-        reason, error = record["finish_reason"], record["error"]
-        if not isinstance(reason, str) or not (error is None or isinstance(error, str)):
-            raise ValueError("finish_reason or error")
         trace.end = {
             **record,
-            "time": _number(record["time"]),
-            "tokens": _count(record["tokens"]),
-            "steps": steps,
+            "finish_reason": field(record, "finish_reason", a_text),
+            "error": field(record, "error", text_or_null),
+            "time": field(record, "time", a_number),
+            "tokens": field(record, "tokens", a_count),
+            "steps": field(record, "steps", counts),
         }
     else:
-        raise ValueError(f"type {kind}")
+        raise Refused(f"it is of the type {shown(kind)}")
 
 
 def _add_step(trace: Trace, record: Record) -> None:
-    _learn(trace, record["names"])
-    index, number = _count(record["canvas"]), _count(record["step"])
-    if number == 0:
+    _learn(trace, record)
+    index, number = field(record, "canvas", a_count), field(record, "step", a_count)
+    if number == 0 and index == len(trace.canvases):
         trace.canvases.append(TracedCanvas())
-    canvas = trace.canvases[-1]
+    canvas = trace.canvases[-1] if trace.canvases else TracedCanvas()
     if index != len(trace.canvases) - 1 or number != len(canvas.steps) or canvas.converged is not None:
-        raise ValueError(f"canvas {index}, step {number} comes out of order")
+        raise Refused(f"canvas {index}, step {number} comes out of order")
     length = trace.header["canvas_len"]
-    draft = list(canvas.steps[-1].event.draft) if canvas.steps else []
-    changed = 0
-    for first, ids in record["changes"]:
-        end = _count(first) + len(ids)
-        if end > length or (draft and end > len(draft)):
-            raise ValueError("changes beyond the canvas")
-        draft[first:end] = [_count(index) for index in ids]
-        changed += len(ids)
-    entropy = tuple(_number(value) for value in record["entropy"])
+    before = canvas.steps[-1].event.draft if canvas.steps else ()
+    draft, changed = field(
+        record, "changes", lambda runs: _changed(before, runs, length), _RUNS.format("ids")
+    )
+    entropy = field(record, "entropy", numbers)
     if len(draft) != length or len(entropy) != length:
-        raise ValueError(f"not {length} positions")
+        raise Refused(
+            f"'changes' and 'entropy' must be of {length} positions, not {len(draft)} and {len(entropy)}"
+        )
     event = Denoised(
         0,
         index,
         number,
-        _number(record["temperature"]),
-        _number(record["mean_entropy"]),
-        _mask(record["accepted"], length),
-        tuple(draft),
+        field(record, "temperature", a_number),
+        field(record, "mean_entropy", a_number),
+        field(record, "accepted", lambda spans: _mask(spans, length), _RUNS.format("positions")),
+        draft,
         entropy,
     )
-    canvas.steps.append(Step(event, _number(record["time"]), changed))
+    canvas.steps.append(Step(event, field(record, "time", a_number), changed))
+
+
+_RUNS = "runs of {} within the canvas"
+
+
+def _changed(before: tuple[int, ...], runs: Any, length: int) -> tuple[tuple[int, ...], int]:
+    """The draft after the runs of changes, and how many positions those have."""
+    draft, changed = list(before), 0
+    for first, ids in runs:
+        end = a_count(first) + len(ids)
+        if end > length or (draft and end > len(draft)):
+            raise ValueError
+        draft[first:end] = counts(ids)
+        changed += len(ids)
+    return tuple(draft), changed
 
 
 def _add_canvas(trace: Trace, record: Record) -> None:
-    _learn(trace, record["names"])
-    canvas = trace.canvases[-1]
-    index = _count(record["canvas"])
+    _learn(trace, record)
+    index = field(record, "canvas", a_count)
+    canvas = trace.canvases[-1] if trace.canvases else TracedCanvas()
     if index != len(trace.canvases) - 1 or canvas.converged is not None or not canvas.steps:
-        raise ValueError(f"canvas {index} comes out of order")
-    by = record["converged_by"]
-    if by not in ("confidence", "steps"):
-        raise ValueError("converged_by")
+        raise Refused(f"canvas {index} comes out of order")
+    by = field(record, "converged_by", _cause, "confidence or steps")
     last = canvas.steps[-1].event
     begun = sum(len(done.converged.tokens) for done in trace.canvases if done.converged)
-    tokens = tuple(
-        Emitted(_count(token_id), begun + at, index, last.step, last.temperature, last.entropy[at], *found)
-        for at, (token_id, found) in enumerate(
-            zip(record["tokens"], _logprobs(record["logprobs"], len(record["tokens"])), strict=True)
-        )
+    ids = field(record, "tokens", counts)
+    if len(ids) > len(last.entropy):
+        raise Refused(f"'tokens' must be at most {len(last.entropy)}, not {len(ids)}")
+    found = field(
+        record, "logprobs", lambda one: list(_logprobs(one, len(ids))), "log-probabilities of its tokens"
     )
+    tokens = tuple(
+        Emitted(token_id, begun + at, index, last.step, last.temperature, last.entropy[at], *more)
+        for at, (token_id, more) in enumerate(zip(ids, found, strict=True))
+    )
+    canvas.time = field(record, "time", a_number)
     canvas.converged = Converged(0, index, len(canvas.steps), by, tokens)
-    canvas.time = _number(record["time"])
 
 
 def _logprobs(found: Mapping[str, Any] | None, count: int) -> Iterator[tuple[Any, ...]]:
@@ -256,41 +209,44 @@ def _logprobs(found: Mapping[str, Any] | None, count: int) -> Iterator[tuple[Any
         yield from [()] * count
         return
     columns = (found["logprob"], found["rank"], found["top"], found["asked"])
-    for logprob, rank, top, asked in zip(*columns, strict=True):
-        yield _logprob(logprob), _count(rank), _pairs(top), _pairs(asked)
+    for _, logprob, rank, top, asked in zip(range(count), *columns, strict=True):
+        yield _logprob(logprob), a_count(rank), _pairs(top), _pairs(asked)
 
 
-def _pairs(found: Iterable[Any]) -> tuple[tuple[int, float], ...]:
-    return tuple((_count(token_id), _logprob(value)) for token_id, value in found)
+def _pairs(found: Any) -> tuple[tuple[int, float], ...]:
+    return tuple((a_count(token_id), _logprob(value)) for token_id, value in found)
 
 
 def _logprob(value: Any) -> float:
-    return -math.inf if value is None else _number(value)
+    return -math.inf if value is None else a_number(value)
 
 
-def _mask(spans: Iterable[Any], length: int) -> tuple[bool, ...]:
-    spans = [(_count(first), _count(end)) for first, end in spans]
+def _mask(spans: Any, length: int) -> tuple[bool, ...]:
+    spans = [(a_count(first), a_count(end)) for first, end in spans]
     edges = [edge for span in spans for edge in span]
     if any(a > b for a, b in pairwise(edges)) or (edges and edges[-1] > length):
-        raise ValueError("accepted")
+        raise ValueError
     mask = [False] * length
     for first, end in spans:
         mask[first:end] = [True] * (end - first)
     return tuple(mask)
 
 
-def _learn(trace: Trace, names: Mapping[str, Any]) -> None:
-    for token_id, name in names.items():
-        trace.vocabulary.add(int(token_id), name)
+def _learn(trace: Trace, record: Record) -> None:
+    def add(names: Mapping[str, Any]) -> None:
+        for token_id, name in names.items():
+            trace.vocabulary.add(int(token_id), name)
+
+    field(record, "names", add, "names of tokens by their ids")
 
 
-def _number(value: Any) -> float:
-    if not isinstance(value, (int, float)) or isinstance(value, bool) or not math.isfinite(value):
-        raise ValueError(f"{str(value)[:40]} is no number")
-    return value
+def _length(value: Any) -> int:
+    if not 0 < a_count(value) <= _MOST_POSITIONS:
+        raise ValueError
+    return int(value)
 
 
-def _count(value: Any) -> int:
-    if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-        raise ValueError(f"{str(value)[:40]} is no count")
+def _cause(value: Any) -> Any:
+    if value not in ("confidence", "steps"):
+        raise ValueError
     return value

@@ -86,6 +86,7 @@ def test_steps_of_another_model_are_not_compared_and_what_differs_is_named(tmp_p
     ("change", "message"),
     [
         ({"schema": "dgen.bench.v0"}, "has the schema 'dgen.bench.v0', not 'dgen.bench.v2'"),
+        ({"schema": None}, "is no report of a bench"),
         ({"figures": None}, "damaged"),
         ({"figures": [{"key": "x"}]}, "damaged"),
         ({"settings": {}}, "damaged"),
@@ -98,11 +99,11 @@ def test_what_is_no_report_is_refused(tmp_path, change, message):
     assert "\n" not in caught.value.message
 
 
-@pytest.mark.parametrize("text", ["", "{", "[1]", "null", '"text"', "\xff"])
-def test_a_file_of_something_else_is_refused(tmp_path, text):
+@pytest.mark.parametrize("text", ["", "{", "[1]", "null", '"text"', "\xff", "[" * 100_000])
+def test_a_file_of_something_else_is_refused_in_plain_words(tmp_path, text):
     path = tmp_path / "old.json"
     path.write_bytes(text.encode("latin-1"))
-    with pytest.raises(UsageError):
+    with pytest.raises(UsageError, match=r"old.json' is no (JSON|report of a bench)$"):
         read(str(path))
 
 
@@ -146,7 +147,7 @@ def test_what_is_no_time_is_a_table_of_its_own():
     assert cells.rows == (("4", "64", "2.0 GB", "7.2 of 8"),)
     unknown = {**cell, "beyond_weights_bytes": None, "experts_hit": None}
     assert tables(replace(report(device="cuda:0"), facts={"cells": [unknown]}))[1].rows == (
-        ("4", "64", "", ""),
+        ("4", "64", "n/a", "n/a"),
     )
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from functools import partial
 
 import pytest
@@ -18,7 +19,7 @@ from dgen.bench.measure import Bench
 from dgen.bench.peers import COMPILED, Peers
 from dgen.bench.report import DGEN
 from dgen.bench.sampler_suite import ALL, NONE, ONE, StashCall, row_stats_figures, stash_figures
-from dgen.bench.settings import SAMPLER
+from dgen.bench.settings import SAMPLER, SamplerSettings
 from dgen.bench.timer import Timer
 from dgen.cli.main import run
 from dgen.sampler import kernels_for
@@ -74,6 +75,17 @@ def test_the_table_is_plain_when_piped_and_progress_goes_to_stderr(bench_sampler
     assert "row statistics 4x512, float32 logits" in err.splitlines()
 
 
+def test_the_keys_told_ahead_are_those_of_the_figures(bench_sampler):
+    found = json.loads(bench_sampler("--top-k", "0,3", "--format", "json", "-q")[1])
+    asked = SamplerSettings(**{name: _tuple(value) for name, value in found["settings"].items()})
+    assert asked.figure_keys() == [figure["key"] for figure in found["figures"]]
+    assert "chain.4x512" in replace(asked, device="cuda", only="chain").figure_keys()
+
+
+def _tuple(value):
+    return tuple(value) if isinstance(value, list) else value
+
+
 def test_only_the_figures_that_were_asked_for_are_timed(bench_sampler):
     found = json.loads(bench_sampler("--only", "softcap.softmax", "--format", "json", "-q")[1])
     assert [figure["key"] for figure in found["figures"]] == [
@@ -90,6 +102,7 @@ def test_only_the_figures_that_were_asked_for_are_timed(bench_sampler):
         (("--top-k", "1025"), "top-k must be a whole number from 0 to 1024, not '1025' (--top-k)"),
         (("--dtype", "float32,int8"), "unknown dtype 'int8' (--dtype)"),
         (("--device", "abacus"), "unknown device 'abacus' (--device)"),
+        (("--only", "nothing"), "--only 'nothing' leaves no figure"),
         (("--format", "xml"), "--format must be one of table, json, not 'xml'"),
     ],
 )

@@ -18,9 +18,15 @@ from dgen.bench.parts import admitted, part_calls
 from dgen.bench.report import DGEN, TRANSFORMERS
 from dgen.bench.settings import STEP
 from dgen.bench.step_suite import StepSuite
-from dgen.bench.subject import Stand
+from dgen.bench.subject import Stand, Subject
+from dgen.checkpoint.architecture import read_architecture
+from dgen.checkpoint.fit import fit_architecture
+from dgen.cli.bench_bed import Bed, Demand
+from dgen.cli.bench_model import Choice
+from dgen.cli.bench_output import open_sink
 from dgen.cli.main import run
-from dgen.errors import DgenError
+from dgen.denoiser.need import need_of
+from dgen.errors import DgenError, SettingsError
 
 SMALL = ("--arch", "tiny", "--prompt-tokens", "5,70", "--batch", "1,2", "--repeats", "2", "--device", "cpu")
 
@@ -82,7 +88,7 @@ def test_the_table_is_plain_when_piped_and_progress_goes_to_stderr(bench_step):
     assert "\x1b" not in out + err
     assert re.search(r"step, batch 1, prompt 70 +dgen +\d", out)
     assert re.search(r"^   sampler +dgen +\d", out, re.MULTILINE)
-    assert re.search(r" 1 +70 +8\.0 of 8$", out, re.MULTILINE)
+    assert re.search(r" 1 +70 +n/a +8\.0 of 8$", out, re.MULTILINE)
     assert "transformers   " not in out
     assert "getting ready" in err.splitlines()
 
@@ -122,7 +128,11 @@ def test_a_loaded_checkpoint_can_be_timed(bench_step):
         (("--peer", "vllm"), "--peer must be one of transformers, none, not 'vllm'"),
         (("--arch", "27b"), "no architecture or file '27b' (--arch)"),
         (("--model", "builtin"), "--arch and --model are both given"),
-        (("--denoiser", "magic"), "unknown denoiser 'magic'"),
+        (
+            ("--denoiser", "magic"),
+            "denoiser must be one of auto, reference, fused, not 'magic' (--denoiser)",
+        ),
+        (("--dtype", "fp8"), "unknown dtype 'fp8'"),
         (("--format", "xml"), "--format must be one of table, json, not 'xml'"),
         (("--max-context", "64"), "--max-context 64 is too small: 390 positions are needed"),
         (
@@ -136,6 +146,31 @@ def test_a_mistake_is_told_in_one_line_with_a_hint(bench_step, argv, message):
     assert (code, out) == (2, "")
     assert [line for line in err.splitlines() if line.startswith("Error: ")] == [f"Error: {message}"]
     assert err.splitlines()[-1].startswith("Hint: ")
+
+
+@pytest.mark.parametrize(
+    "argv", [("--prompt-tokens", "4000"), ("--max-context", "64"), ("--denoiser", "fused")], ids=" ".join
+)
+def test_what_can_be_refused_is_refused_before_any_weight(bench_step, monkeypatch, argv):
+    def made(*_, **__):
+        raise AssertionError("weights were made")
+
+    monkeypatch.setattr(Subject, "of_architecture", made)
+    monkeypatch.setattr("dgen.denoiser.fused.is_interpreted", lambda: False)
+    assert bench_step(*argv)[0] == 2
+
+
+def test_a_context_that_a_card_cannot_hold_is_refused_before_any_weight():
+    outline = fit_architecture(read_architecture("tiny"), device="cpu")
+    bed = Bed(open_sink(as_json=False, quiet=True, verbose=False), Choice.of("tiny"), Demand((8,)), repeats=1)
+    need = need_of(outline.skeleton, fused=True, num_slots=8).bytes(1000) + outline.need["float32"]
+    card = replace(outline, device=torch.device("cuda"), free=need)
+    bed._refuse_engine(card, 1000)
+    with pytest.raises(SettingsError, match="a context of 1000 positions in 8 slots needs"):
+        bed._refuse_engine(replace(card, free=need - 1), 1000)
+    bed._refuse_engine(
+        replace(outline, free=need - 1), 1000
+    )  # on a CPU the reference runs, and takes what it needs
 
 
 def test_steps_are_those_of_the_engine_and_its_slots_are_free_again(stand):

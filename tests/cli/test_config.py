@@ -7,7 +7,8 @@ import json
 
 from dgen.cli.config import config
 from dgen.cli.generate import generate
-from dgen.settings import SETTINGS
+from dgen.cli.values import AUTO
+from dgen.settings import SETTINGS, Settings
 
 
 def test_each_setting_has_a_value_and_a_source(dgen, checkpoint, monkeypatch):
@@ -54,3 +55,29 @@ def test_it_takes_every_flag_of_generate_that_sets_something():
     flags = [name for name in inspect.signature(generate).parameters if name in SETTINGS]
     assert len(flags) > 15
     assert set(flags) <= set(inspect.signature(config).parameters)
+
+
+def test_what_is_unset_has_a_word_and_what_is_automatic_says_how_it_is_chosen(dgen, checkpoint):
+    done = dgen("config", "-m", checkpoint, "--device", "auto", "--no-config")
+    rows = {line.split()[0]: line.split(maxsplit=2)[1:] for line in done.out.splitlines() if line}
+    assert rows["slots"] == ["auto", f"default: {AUTO['slots']}"]
+    assert rows["device"] == ["auto", f"--device: {AUTO['device']}"]
+    assert (rows["logprobs"], rows["stop"]) == (["off", "default"], ["none", "default"])
+    assert not {"None", "null", "()"} & {word for row in rows.values() for word in row[0].split()}
+    found = json.loads(dgen("config", "-m", checkpoint, "--logprobs", "off", "--json").out)["settings"]
+    assert found["slots"]["value"] is found["logprobs"]["value"] is None
+
+
+def test_each_setting_that_may_be_automatic_says_how_it_is_chosen():
+    plain = Settings()
+    unset = {name for name in SETTINGS if getattr(plain, name) in (None, "auto")}
+    assert set(AUTO) == unset - {"logprobs"}
+
+
+def test_generate_tells_its_settings_in_the_same_words(dgen, checkpoint):
+    argv = ("-v", "--prompt", "a", "--max-tokens", 4, "--steps", 1, "--no-think", "--stop", "x")
+    done = dgen("generate", "-m", checkpoint, *argv)
+    assert f"  slots = auto (default: {AUTO['slots']})\n" in done.err
+    assert '  stop = "x" (--stop)\n' in done.err
+    assert "  think = false (--think)\n" in done.err
+    assert "None" not in done.err

@@ -25,7 +25,8 @@ def test_text_goes_to_stdout_and_everything_else_to_stderr(dgen, checkpoint):
 
 def test_the_default_model_is_named_and_so_is_the_real_one(dgen, checkpoint, monkeypatch):
     monkeypatch.setattr("dgen.checkpoint.source.BUILTIN_FOLDER", checkpoint, raising=False)
-    done = dgen("generate", "--prompt", "hello", "--max-tokens", 4, "--device", "nowhere")
+    done = dgen("generate", "--prompt", "hello", "--max-tokens", 4)
+    assert done.code == 0
     assert "Built-in demo checkpoint" in done.err
     assert "google/diffusiongemma-26B-A4B-it" in done.err
 
@@ -229,3 +230,26 @@ def test_an_unknown_command_is_a_usage_error(dgen):
     done = dgen("generat")
     assert done.code == 2
     assert "generat" in done.err
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ("generate", "--prompt", "a", "--trace", "no/such/folder/t.jsonl"),
+        ("generate", "--prompt", "a", "--draft", "maybe"),
+        ("generate", "--prompt", "a", "--max-tokens", 10**6),
+        ("generate", "--prompt", "a", "--denoiser", "fused"),
+        ("chat", "--load", "no-such-file.json"),
+        ("chat", "--denoiser", "fused"),
+        ("infill", "--prompt", "a {{2}} b", "--denoiser", "fused"),
+        ("choose", "--answer", "a {{}}", "--choices", "b,c", "--denoiser", "fused"),
+        ("bench", "step", "--denoiser", "fused"),
+    ],
+    ids=lambda argv: " ".join(map(str, argv)),
+)
+def test_an_error_stands_alone_where_nobody_named_a_model(dgen, monkeypatch, argv):
+    monkeypatch.setattr("dgen.denoiser.fused.is_interpreted", lambda: False)
+    done = dgen(*argv)
+    assert done.code == 2
+    assert "Built-in demo checkpoint" not in done.err
+    assert "Error: " in done.err

@@ -46,7 +46,11 @@ def test_play_writes_the_text_to_stdout_and_the_canvas_to_stderr(dgen, trace):
     assert "[canvas 1, step 1/4" in done.err
     assert "\x1b" not in done.err
     assert dgen("trace", "play", trace, "--speed", 0).code == 2
+    assert dgen("trace", "play", trace, "--speed", "fast").code == 2
     assert dgen("trace", "play", trace, "--slow", "x").code == 2
+    done = dgen("trace", "play", trace, "--slow", 0, "--speed", 1000)
+    assert (done.code, done.out) == (2, "")
+    assert done.err.startswith("Error: --speed and --slow are both given\n")
 
 
 def test_html_writes_a_page_and_says_how_large(dgen, trace, tmp_path):
@@ -91,3 +95,34 @@ def test_a_sparkline_is_a_block_a_value_or_the_mean_of_neighbours():
     assert sparkline([], 10) == ""
     assert sparkline([-5, 5], 10) == "▁█"
     assert len(sparkline(list(range(100)), 7)) == 7
+
+
+@pytest.mark.parametrize("command", ["show", "play --speed 1000", "html -o -"])
+def test_a_trace_is_read_from_stdin_and_from_gzip(shell, trace, command):
+    plain = shell(f"$DGEN trace {command} {trace}")
+    assert (plain.returncode, "Warning" in plain.stderr) == (0, False)
+    for line in (f"$DGEN trace {command} - <{trace}", f"gzip -k {trace} && $DGEN trace {command} {trace}.gz"):
+        done = shell(line)
+        assert (done.returncode, done.stdout, done.stderr) == (0, plain.stdout, plain.stderr)
+
+
+def test_stdin_that_holds_no_trace_is_refused(shell):
+    assert "'stdin' is no trace: it is empty" in shell("$DGEN trace show - </dev/null").stderr
+    done = shell("$DGEN trace show - <&-")
+    assert (done.returncode, "stdin is closed" in done.stderr) == (2, True)
+
+
+@pytest.mark.parametrize(("cut", "says"), [(4, "has no end"), (3.5, "breaks off within line 4")])
+@pytest.mark.parametrize("command", ["show", "play", "html"])
+def test_a_run_that_goes_on_is_shown_as_far_as_it_is_with_one_warning(dgen, tmp_path, command, cut, says):
+    path = tmp_path / "going.jsonl"
+    lines = trace_text().splitlines(keepends=True)
+    path.write_text("".join(lines[: int(cut)]) + (lines[3][:40] if cut != int(cut) else ""), encoding="utf-8")
+    argv = {"show": (), "play": ("--speed", 1000), "html": ("-o", "-")}[command]
+    done = dgen("trace", command, path, *argv)
+    assert done.code == 0
+    assert done.err.count("Warning") == done.err.count(f"Warning: '{path}' {says}") == 1
+    if command == "show":
+        assert "2 prompt tokens · 1 canvas · " in done.out
+        assert done.out.splitlines()[1].endswith(" · 0 tokens · no end")
+        assert dgen("trace", "show", path, "--canvas", 2).code == 2

@@ -46,7 +46,7 @@ def test_a_trace_tells_what_the_completion_tells(dgen, checkpoint, tmp_path):
         assert token.entropy == pytest.approx(entry["entropy"], abs=1e-4)
 
 
-@pytest.mark.parametrize("name", ["no/such/folder/t.jsonl", ".", "-", ""])
+@pytest.mark.parametrize("name", ["no/such/folder/t.jsonl", ".", "-", "", "t.jsonl.gz"])
 def test_a_trace_that_cannot_be_written_is_refused_before_anything_is_loaded(
     dgen, tmp_path, monkeypatch, name
 ):

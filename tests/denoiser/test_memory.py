@@ -8,7 +8,7 @@ import pytest
 import torch
 from tiny import tiny_model
 
-from dgen.denoiser import fused
+from dgen.denoiser import fused, need
 from dgen.denoiser.choice import build_denoiser, why_reference
 from dgen.denoiser.fused import FusedDenoiser
 from dgen.denoiser.reference import ReferenceDenoiser
@@ -25,7 +25,7 @@ def small_buffers(monkeypatch):
 
 def room_for(model, positions: int, num_slots: int = 1) -> int:
     """Bytes that hold a context of so many positions, and a few more, which hold no further one."""
-    return FusedDenoiser(model, num_slots=num_slots, max_context=64)._need(positions) + 10
+    return FusedDenoiser(model, num_slots=num_slots, max_context=64)._need().bytes(positions) + 10
 
 
 def hinted(error: SettingsError) -> int:
@@ -100,7 +100,7 @@ def test_what_was_reckoned_is_what_is_allocated(monkeypatch):
 
         monkeypatch.setattr(torch, name, counted)
     denoiser = FusedDenoiser(model, num_slots=3, max_context=100)
-    reckoned = denoiser._need(100) - fused._RESERVE
+    reckoned = denoiser._need().bytes(100) - need.RESERVE
     softmax = 3 * denoiser.canvas_len * denoiser.vocab_size * 4  # the sampler's, made in every step
     lists = denoiser._max_rows() * 4  # int32 counts aside
     assert abs(reckoned - softmax - sum(taken)) < lists + 1024

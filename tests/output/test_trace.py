@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from itertools import pairwise
 
@@ -106,6 +107,7 @@ def test_what_a_killed_run_left_is_read(cut):
     for rest in ("", torn):
         trace = parsed(text + rest)
         assert trace.end is None
+        assert trace.torn == (cut + 1 if rest else None)
         assert sum(len(canvas.steps) for canvas in trace.canvases) == sum(
             record["type"] == "step" for record in records(text)
         )
@@ -120,11 +122,13 @@ def test_a_last_line_without_its_newline_counts_when_it_is_whole():
     [
         (b"", "is no trace: it is empty"),
         (b'{"type":', "its first line is torn"),
-        (b"hello\n", "line 1 of"),
-        (b"[]\n", "line 1 of"),
-        (b"\xff\xfe\n", "line 1 of"),
-        (b"[" * 100_000 + b"\n", "line 1 of"),
-        (b'{"type":"header","trace":99}\n', "expected a header of version 1"),
+        (b"hello\n", "line 1 of 'x.jsonl' is no line of a trace: it is not JSON"),
+        (b"[]\n", "line 1 of 'x.jsonl' is no line of a trace: it is not a JSON object"),
+        (b"\xff\xfe\n", "line 1 of 'x.jsonl' is no line of a trace: it is not "),
+        (b"[" * 100_000 + b"\n", "line 1 of 'x.jsonl' is no line of a trace: it is not JSON"),
+        (b"\n", "line 1 of 'x.jsonl' is no line of a trace: it is empty"),
+        (b'{"type":"header","trace":99}\n', "expected a header of version 1, not 99"),
+        (b'{"type":"completion"}\n', "a trace begins with a header"),
     ],
     ids=lambda value: repr(value)[:30],
 )
@@ -134,6 +138,19 @@ def test_what_is_no_trace_is_refused(data, says):
     assert says in caught.value.message
     assert "\n" not in caught.value.message
     assert len(caught.value.message) < 250
+
+
+PYTHONS = (
+    *("Error", "object", "NoneType", "'int'", "'str'", "char 0", "line 1 column", "unpack", "subscriptable"),
+    *("iterable", "out of range", "delimiter", "codec", "argument"),
+)
+
+
+def assert_plain(message: str) -> None:
+    """None of Python's own words, which help nobody who has a file."""
+    assert not [
+        word for word in PYTHONS if word in message.replace("a JSON object", "").replace("an object", "")
+    ]
 
 
 DAMAGES = [
@@ -171,8 +188,34 @@ DAMAGES = [
 def test_a_line_that_does_not_hold_together_is_named(line, damage):
     lines = trace_text().splitlines()
     lines[line - 1] = json.dumps({**json.loads(lines[line - 1]), **damage})
-    with pytest.raises(UsageError, match=f"line {line} of 'x.jsonl'"):
+    with pytest.raises(UsageError, match=f"line {line} of 'x.jsonl'") as caught:
         parsed("\n".join(lines) + "\n")
+    assert_plain(caught.value.message)
+    if "names" not in damage and "canvas" not in damage and "step" not in damage:
+        assert next(iter(damage)) in caught.value.message
+
+
+def refusal(lines: list[str]) -> str:
+    """What is said of a trace; nothing where it is read."""
+    try:
+        parsed("\n".join(lines) + "\n")
+    except UsageError as error:
+        return error.message
+    return ""
+
+
+@pytest.mark.parametrize(
+    "value", [5, None, "x", [5], [[5]], [["x", "y"]], {"a": 1}, True, -1, 1e400], ids=str
+)
+def test_any_field_of_another_form_is_refused_in_plain_words(value):
+    lines = trace_text().splitlines()
+    for at, line in enumerate(lines):
+        record = json.loads(line)
+        for key in record:
+            spoilt = json.dumps({**record, key: value})
+            missing = json.dumps({name: kept for name, kept in record.items() if name != key})
+            for damaged in (spoilt, missing):
+                assert_plain(refusal([*lines[:at], damaged, *lines[at + 1 :]]))
 
 
 def test_numbers_that_json_does_not_have_are_refused():
@@ -224,3 +267,41 @@ def test_a_trace_that_was_tampered_with_is_read_or_refused_and_breaks_nothing(da
     except UsageError:
         return
     report(trace)
+
+
+class TestBytes:
+    """Where a trace's bytes come from."""
+
+    def test_gzip_is_unpacked_whatever_the_name(self, tmp_path):
+        for name in ("t.jsonl.gz", "t.jsonl"):
+            (tmp_path / name).write_bytes(gzip.compress(trace_text().encode()))
+            assert read_trace(str(tmp_path / name)).end is not None
+
+    def test_members_one_behind_the_other_are_one_file(self, tmp_path):
+        path = tmp_path / "t.gz"
+        parts = [trace_text().encode()[:500], trace_text().encode()[500:]]
+        path.write_bytes(b"".join(map(gzip.compress, parts)))
+        assert read_trace(str(path)).end is not None
+
+    def test_what_gzip_was_cut_off_is_read_as_far_as_it_goes(self, tmp_path):
+        path = tmp_path / "t.gz"
+        packed = gzip.compress(trace_text().encode(), compresslevel=0)
+        path.write_bytes(packed[: len(packed) // 2])
+        trace = read_trace(str(path))
+        assert (trace.end, len(trace.canvases)) == (None, 1)
+        assert trace.torn is not None
+
+    def test_a_damaged_archive_is_refused(self, tmp_path):
+        path = tmp_path / "t.gz"
+        packed = bytearray(gzip.compress(trace_text().encode()))
+        packed[20:40] = b"\0" * 20
+        path.write_bytes(packed)
+        with pytest.raises(UsageError, match="is a damaged gzip file"):
+            read_trace(str(path))
+
+    def test_an_archive_that_would_fill_memory_is_refused(self, tmp_path, monkeypatch):
+        monkeypatch.setattr("dgen.output.trace_file._MOST_BYTES", 1000)
+        path = tmp_path / "t.gz"
+        path.write_bytes(gzip.compress(b" " * 5000))
+        with pytest.raises(UsageError, match="unpacks to more than"):
+            read_trace(str(path))

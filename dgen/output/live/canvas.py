@@ -16,6 +16,8 @@ from dgen.output.text import Vocabulary
 
 FRAME_SECONDS = 1 / 20
 _SLICE_SECONDS = 0.05
+_RATE_SECONDS = 0.5
+"""What a rate is an average over at least: of one step's few milliseconds it would be any number."""
 
 
 class Place(Protocol):
@@ -111,7 +113,7 @@ class LiveCanvas:
             f"entropy {event.mean_entropy:.3f}",
             f"T {event.temperature:.2f}",
         ]
-        if seconds > 0:
+        if seconds >= _RATE_SECONDS:
             # Behind the end of a text, positions are accepted that will not be emitted.
             text = sum(
                 now and not self._is_special(token_id)

@@ -16,7 +16,7 @@ from typing import Any
 from dgen.engine.events import Emitted
 from dgen.output.live.cells import visible
 from dgen.output.text import TextStream
-from dgen.output.trace_reader import Trace, TracedCanvas
+from dgen.output.traced import Trace, TracedCanvas
 
 _FOLDER = Path(__file__).parent
 
@@ -62,7 +62,7 @@ def _facts(trace: Trace) -> list[tuple[str, str]]:
     header, end = trace.header, trace.end
     runtime = header["runtime"]
     steps = sum(len(canvas.steps) for canvas in trace.canvases)
-    finish = "killed" if end is None else end["finish_reason"]
+    finish = "no end: killed, or going on" if end is None else end["finish_reason"]
     if end is not None and end["error"]:
         finish += f": {end['error']}"
     facts = [

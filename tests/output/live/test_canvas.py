@@ -64,6 +64,15 @@ def test_the_status_tells_canvas_step_acceptance_entropy_temperature_and_rate():
     assert place.frames[0][1] == ("canvas 1, step 2/4 · 8/21 accepted · entropy 1.238 · T 0.70 · 3 tokens/s")
 
 
+@pytest.mark.parametrize(("seconds", "told"), [(0.0, False), (0.001, False), (0.49, False), (0.5, True)])
+def test_a_rate_waits_until_there_is_something_to_average(seconds, told):
+    place, clock = Place(), Clock()
+    live = canvas(place, clock)
+    clock.now += seconds
+    live.see(steps()[1])
+    assert ("tokens/s" in place.frames[0][1]) == told
+
+
 def test_newly_accepted_is_what_the_last_frame_did_not_show_as_accepted():
     place, clock = Place(), Clock()
     live = canvas(place, clock)

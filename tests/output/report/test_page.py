@@ -100,7 +100,7 @@ def test_the_data_are_the_trace():
 @pytest.mark.parametrize("cut", [1, 2, 4])
 def test_a_killed_run_has_a_page_too(cut):
     _, page = page_of(cut=cut, logprobs=False)
-    assert "killed" in page.texts["dd"]
+    assert "no end: killed, or going on" in page.texts["dd"]
     assert page.texts["i"] == ["nothing was emitted"]
     assert len(data_of(page)["canvases"]) == (cut > 1)
 
