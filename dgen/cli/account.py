@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING
 
+from dgen.cli.loading import Loaded
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Sink
 from dgen.cli.values import count_of, line
@@ -13,7 +14,6 @@ from dgen.settings import Resolved
 
 if TYPE_CHECKING:
     from dgen.engine.events import Event
-    from dgen.generator import Generator
     from dgen.job import Job
     from dgen.output.text import Piece
 
@@ -52,15 +52,17 @@ def follow(
             )
 
 
-def setup_lines(generator: Generator, resolved: Resolved, threads: int) -> Iterator[str]:
+def setup_lines(loaded: Loaded, resolved: Resolved) -> Iterator[str]:
     """What was loaded, and each setting with its source."""
     from dgen.denoiser.choice import why_reference
 
+    generator = loaded.generator
     checkpoint = generator.checkpoint
+    yield f"imports {loaded.import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s"
     yield (
         f"model {checkpoint.name} on {checkpoint.device} in {str(checkpoint.dtype).removeprefix('torch.')}, "
         f"denoiser {generator.denoiser.name}, sampler kernels {generator.kernels.name}, "
-        f"CPU threads {threads}"
+        f"CPU threads {loaded.threads}"
     )
     if resolved.settings.denoiser == "auto" and (reason := why_reference(checkpoint.model)):
         yield f"denoiser reference because {reason}"

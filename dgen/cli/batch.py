@@ -28,10 +28,10 @@ from dgen.cli.account import setup_lines
 from dgen.cli.batch_account import say_done, say_how_to_resume, say_nothing_was_run, summary
 from dgen.cli.batch_input import check_not_empty, open_input, shard_of
 from dgen.cli.batch_progress import BatchProgress
-from dgen.cli.interruption import Interruption, Terminated, Unswallowed
+from dgen.cli.interruption import Interruption, Terminated
+from dgen.cli.loading import load_generator
 from dgen.cli.progress import Progress
 from dgen.cli.sink import ClosedPipe, Sink
-from dgen.cli.threads import settle_threads
 from dgen.errors import UsageError
 from dgen.settings import Layer, Resolved, resolve
 
@@ -100,8 +100,7 @@ def run_batch(
     asked = _Asked(source, output, ordered, overwrite, shard_of(shard), system, raw)
     with contextlib.ExitStack() as files:
         try:
-            with Unswallowed() as signals:
-                ready = _prepare(sink, layers, asked, files, signals, verbose=verbose)
+            ready = _prepare(sink, layers, asked, files, verbose=verbose)
         except (KeyboardInterrupt, Terminated) as ended:
             say_nothing_was_run(sink, source)
             return ended.exit_code if isinstance(ended, Terminated) else Interruption.exit_code
@@ -116,7 +115,6 @@ def _prepare(
     layers: Sequence[Layer],
     options: _Asked,
     files: contextlib.ExitStack,
-    signals: Unswallowed,
     *,
     verbose: bool,
 ) -> _Ready:
@@ -147,10 +145,6 @@ def _prepare(
             sink.note(f"'{options.output}': {len(resume.done)} done before{again}")
         generator = None
         if tally.left != 0:
-            progress.update("importing torch and transformers")
-            import dgen.generator  # noqa: F401
-
-            signals.check()  # rather than after minutes of loading
             generator = _load(sink, progress, layers, resume, verbose=verbose)
     return _Ready(source, results, resume, tally, generator)
 
@@ -192,19 +186,12 @@ def _resume(
 def _load(
     sink: Sink, progress: Progress, layers: Sequence[Layer], resume: Resume, *, verbose: bool
 ) -> Generator:
-    from dgen.generator import from_layers
-
-    progress.update("loading the checkpoint")
-    generator = from_layers(layers, progress=progress.amount, num_slots=BATCH_SLOTS)
-    threads = settle_threads(generator.checkpoint.model)
-    progress.update("compiling kernels, capturing graphs")
-    prepared: list[str] = []
-    generator.engine.prepare(prepared.append)
+    loaded = load_generator(progress, layers, num_slots=BATCH_SLOTS)
+    generator = loaded.generator
+    prepared = loaded.prepare(progress)
     progress.pause()
     if verbose:
-        for line in prepared:
-            sink.detail(line)
-        for line in setup_lines(generator, generator.resolved, threads):
+        for line in [*setup_lines(loaded, generator.resolved), *prepared]:
             sink.detail(line)
         sink.detail(f"slots {generator.denoiser.num_slots}, the run's seed {resume.seed}")
     for difference in resume.check_runtime(generator.runtime):

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from dgen.cli.account import BUILTIN_NOTE
 from dgen.cli.bench_model import Choice
 from dgen.cli.bench_output import teller
+from dgen.cli.interruption import Unswallowed
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Sink
 from dgen.errors import SettingsError
@@ -76,7 +77,8 @@ class Bed:
     def __enter__(self) -> Bed:
         self._progress.__enter__()
         try:
-            self._open()
+            with Unswallowed():
+                self._open()
         except BaseException as error:
             self._progress.__exit__(type(error), error, error.__traceback__)
             raise

@@ -119,30 +119,19 @@ def chat(
 
 
 def _load(sink: Sink, layers: list[Layer], verbose: bool) -> Generator:
-    import time
-
     from dgen.cli.account import setup_lines
+    from dgen.cli.loading import load_generator
     from dgen.cli.progress import Progress
-    from dgen.cli.threads import settle_threads
 
     with Progress(sink) as progress:
-        started = time.perf_counter()
-        progress.update("importing torch and transformers")
-        from dgen.generator import from_layers
-
-        import_seconds = time.perf_counter() - started
-        progress.update("loading the checkpoint")
-        generator = from_layers(layers, progress=progress.amount, num_slots=2)
-        threads = settle_threads(generator.checkpoint.model)
+        loaded = load_generator(progress, layers, num_slots=2)
+        generator = loaded.generator
         # One slot for the turn, another one for what was said, where there is room for it.
         if generator.denoiser.num_slots > 1:
             generator.engine.hold_prefix()
-        progress.update("compiling kernels, capturing graphs")
-        prepared: list[str] = []
-        generator.engine.prepare(prepared.append)
+        prepared = loaded.prepare(progress)
         if verbose:
             progress.pause()
-            sink.detail(f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s")
-            for line in [*setup_lines(generator, generator.resolved, threads), *prepared]:
+            for line in [*setup_lines(loaded, generator.resolved), *prepared]:
                 sink.detail(line)
     return generator

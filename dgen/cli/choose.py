@@ -11,11 +11,11 @@ import typer
 from dgen.choices import check_choices
 from dgen.cli import options
 from dgen.cli.inputs import from_argv, read_prompt
+from dgen.cli.loading import load_generator
 from dgen.cli.progress import Progress
 from dgen.cli.scores import aligned, known_format, reporter, runtime_of, whole_number
 from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, escaped, is_terminal, standard_streams, wants_color
-from dgen.cli.threads import settle_threads
 from dgen.errors import UsageError
 from dgen.settings import Layer, resolve
 
@@ -133,13 +133,9 @@ def choose(
     check_choices(texts, prompt=question, system=system, answer=answer, passes=draws)
     with Progress(sink) as progress:
         started = time.perf_counter()
-        progress.update("importing torch and transformers")
+        generator = load_generator(progress, layers).generator
         from dgen.choose import choose as score
-        from dgen.generator import from_layers
 
-        progress.update("loading the checkpoint")
-        generator = from_layers(layers, progress=progress.amount)
-        settle_threads(generator.checkpoint.model)
         loaded = time.perf_counter()
         found = score(
             generator,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Annotated, get_args
 
@@ -12,9 +11,9 @@ from dgen.cli import options
 from dgen.cli.account import follow, setup_lines, summary, tell_model
 from dgen.cli.inputs import from_argv, read_prompt
 from dgen.cli.interruption import Interruption
+from dgen.cli.loading import load_generator
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Format, Sink, standard_streams, wants_color
-from dgen.cli.threads import settle_threads
 from dgen.cli.watch import Draft, Slow, TraceFile, Watch
 from dgen.errors import DgenError, SettingsError, UsageError
 from dgen.prompt import check_prompt
@@ -212,24 +211,15 @@ def _answer(
     sink: Sink, watch: Watch, layers: list[Layer], text: str, *, system: str | None, raw: bool, verbose: bool
 ) -> int:
     with Progress(sink) as progress:
-        started = time.perf_counter()
-        progress.update("importing torch and transformers")
-        from dgen.generator import from_layers
-
-        import_seconds = time.perf_counter() - started
-        progress.update("loading the checkpoint")
-        generator = from_layers(layers, progress=progress.amount)
-        threads = settle_threads(generator.checkpoint.model)
+        loaded = load_generator(progress, layers)
+        generator = loaded.generator
         job = generator.job(text, system=system, raw=raw)
         progress.pause()
         tell_model(sink, generator.resolved)
         if verbose:
-            sink.detail(f"imports {import_seconds:.2f} s, checkpoint {generator.load_seconds:.2f} s")
-            for line in setup_lines(generator, job.resolved, threads):
+            for line in setup_lines(loaded, job.resolved):
                 sink.detail(line)
-        progress.update("compiling kernels, capturing graphs")
-        prepared: list[str] = []
-        generator.engine.prepare(prepared.append)
+        prepared = loaded.prepare(progress)
         if verbose:
             progress.pause()
             for line in prepared:

@@ -10,11 +10,11 @@ import typer
 
 from dgen.cli import options
 from dgen.cli.inputs import from_argv, read_prompt
+from dgen.cli.loading import load_generator
 from dgen.cli.progress import Progress
 from dgen.cli.scores import aligned, known_format, marked, reporter, runtime_of, whole_number
 from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, standard_streams, wants_color
-from dgen.cli.threads import settle_threads
 from dgen.errors import UsageError
 from dgen.infill.template import check_voice, parse_template
 from dgen.settings import Layer, resolve
@@ -152,13 +152,9 @@ def infill(
     check_voice(instruction, system)
     with Progress(sink) as progress:
         started = time.perf_counter()
-        progress.update("importing torch and transformers")
-        from dgen.generator import from_layers
+        generator = load_generator(progress, layers).generator
         from dgen.infill.search import infill as fill
 
-        progress.update("loading the checkpoint")
-        generator = from_layers(layers, progress=progress.amount)
-        settle_threads(generator.checkpoint.model)
         loaded = time.perf_counter()
         template = source.template(generator, seed=seed)
         found = fill(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
 import gzip
 import json
 import os
@@ -359,26 +358,6 @@ def test_a_signal_before_the_run_says_that_nothing_was_run(
     assert done.code == code
     assert done.err == f"Interrupted before anything was run. To run it: dgen {' '.join(flags)}\n"
     assert output.read_text() == "my thesis\n"
-
-
-def test_a_signal_that_an_import_swallows_ends_it_before_loading(
-    dgen, checkpoint, prompts, tmp_path, monkeypatch
-):
-    """As torch does, which imports numpy and goes on without it whatever was raised."""
-
-    def swallowed(self, text):
-        if text.startswith("importing"):
-            with contextlib.suppress(KeyboardInterrupt):
-                os.kill(os.getpid(), signal.SIGINT)
-                time.sleep(10)
-
-    loaded = []
-    monkeypatch.setattr("dgen.cli.batch.Progress.update", swallowed)
-    monkeypatch.setattr("dgen.cli.batch._load", lambda *args, **kwargs: loaded.append(args))
-    done = dgen("generate", "-m", checkpoint, "--input", prompts, "--output", tmp_path / "out.jsonl")
-    assert done.code == 130
-    assert "Interrupted before anything was run" in done.err
-    assert not loaded
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])

@@ -10,6 +10,7 @@ import time
 import pytest
 
 from dgen.cli.interruption import Terminated, Unswallowed
+from dgen.cli.loading import load_generator
 
 SIGNALS = pytest.mark.parametrize(
     ("number", "kind"), [(signal.SIGINT, KeyboardInterrupt), (signal.SIGTERM, Terminated)]
@@ -56,6 +57,22 @@ def test_it_can_be_asked_before_the_end(number, kind):
 
     with pytest.raises(kind), Unswallowed() as signals:
         load(signals)
+
+
+@SIGNALS
+def test_no_checkpoint_is_loaded_once_an_import_has_swallowed_one(monkeypatch, number, kind):
+    class Swallowing:
+        def update(self, text):
+            if text.startswith("importing"):
+                with contextlib.suppress(ImportError):
+                    library(number)
+
+        def amount(self, *_):
+            raise AssertionError("a checkpoint is loaded")
+
+    monkeypatch.setattr("dgen.generator.from_layers", Swallowing().amount)
+    with pytest.raises(kind):
+        load_generator(Swallowing(), [])
 
 
 def test_other_errors_pass_and_ignored_signals_stay_ignored():
