@@ -8,6 +8,7 @@ from dgen.errors import UsageError
 from dgen.infill.template import parse_template
 
 MOST_CHOICES = 1000
+_EXAMPLE = "For example: --answer 'It is {{}}.'"
 
 
 def check_choices(
@@ -29,11 +30,10 @@ def check_choices(
         if text in seen:
             raise UsageError(f"the choice '{text}' is given twice", hint="Leave one of them out.")
         seen.add(text)
-    template = parse_template(answer)
+    template = parse_template(answer, example=_EXAMPLE)
     if len(template.gaps) != 1:
         raise UsageError(
-            f"the answer's text has {len(template.gaps)} gaps; the choice goes into one",
-            hint="For example: --answer 'It is {{}}.'",
+            f"the answer's text has {len(template.gaps)} gaps; the choice goes into one", hint=_EXAMPLE
         )
     before, behind = template.pieces
     if prompt is None and not (before + behind).strip():

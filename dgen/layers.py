@@ -5,9 +5,11 @@ Turns each into a `settings.Layer` of raw values; what they mean, and whether th
 
 from __future__ import annotations
 
+import os
 import tomllib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
 from dgen.errors import SettingsError
 from dgen.settings import ENV_PREFIX, ENVIRONMENT, SETTINGS, Layer, nearest
@@ -55,21 +57,35 @@ def preset(name_or_path: str) -> Layer:
     Raises:
         SettingsError: no such preset, or the file is no flat TOML table.
     """
-    path = Path(name_or_path).expanduser()
-    if path.suffix != ".toml" and "/" not in name_or_path:
-        path = configs_folder() / f"{name_or_path}.toml"
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    values = read_toml(name_or_path, configs_folder(), what="settings")
+    if values is None:
         raise SettingsError(
             f"no preset or file '{name_or_path}'",
             hint=f"Presets: {', '.join(preset_names())}; or a path ending in .toml.",
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(
-            f"can't read settings from '{name_or_path}': {error}", hint="It must be a TOML file."
-        ) from None
+        )
     return Layer(f"config {name_or_path}", values)
+
+
+def read_toml(name_or_path: str, folder: Path, *, what: str) -> dict[str, Any] | None:
+    """A TOML file by its path, or by its name in `folder`; None where there is none.
+
+    Raises:
+        SettingsError: it can't be read as TOML; `what` says what was looked for in it.
+    """
+    path = Path(os.path.expanduser(name_or_path))
+    if path.suffix != ".toml" and "/" not in name_or_path:
+        path = folder / f"{name_or_path}.toml"
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except FileNotFoundError:
+        return None
+    except OSError as error:
+        why = error.strerror or str(error)
+    except UnicodeDecodeError:
+        why = "it is not UTF-8"
+    except tomllib.TOMLDecodeError as error:
+        why = str(error)
+    raise SettingsError(f"can't read {what} from '{name_or_path}': {why}", hint="It must be a TOML file.")
 
 
 def configs_folder() -> Path:

@@ -262,7 +262,8 @@ def _parse(name: str, raw: Any, source: str) -> Any:
     try:
         return SETTINGS[name].parse(raw)
     except ValueError as error:
-        raise SettingsError(f"{name} {error}, not {raw!r}{_of(source)}", hint=SETTINGS[name].help) from None
+        shown = ", ".join(map(repr, raw)) if isinstance(raw, (list, tuple)) else repr(raw)
+        raise SettingsError(f"{name} {error}, not {shown}{_of(source)}", hint=SETTINGS[name].help) from None
 
 
 def nearest(name: str) -> str:

@@ -145,6 +145,11 @@ def test_a_preset_may_be_a_file_and_what_is_wrong_with_it_is_said(tmp_path):
     file.write_text("steps = ")
     with pytest.raises(SettingsError, match="can't read settings"):
         preset(str(file))
+    file.write_bytes(b"\xff")
+    with pytest.raises(SettingsError, match=r"mine.toml': it is not UTF-8$"):
+        preset(str(file))
+    with pytest.raises(SettingsError, match=r"': Is a directory$"):
+        preset(f"{tmp_path}/")
     with pytest.raises(SettingsError, match="no preset or file 'nope'") as caught:
         preset("nope")
     assert "careful" in caught.value.hint

@@ -6,6 +6,7 @@ Standard library alone, so that a wrong file is told before anything is timed.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -67,7 +68,7 @@ def read_report(path: str, *, schema: str, same: Mapping[str, Any]) -> OlderRun:
         UsageError: no such file, no report of this schema, or of other settings.
     """
     try:
-        old = json.loads(Path(path).expanduser().read_text(encoding="utf-8"))
+        old = json.loads(Path(os.path.expanduser(path)).read_text(encoding="utf-8"))
     except OSError as error:
         raise UsageError(f"can't read the older run '{path}': {error.strerror}", hint=_HINT) from None
     except (ValueError, RecursionError):

@@ -119,8 +119,8 @@ def _read(path: str) -> dict[str, Any]:
         data = json.loads(_place(path).read_bytes())
     except OSError as error:
         raise UsageError(f"can't read '{path}': {error.strerror}", hint="Check the path.") from None
-    except (ValueError, RecursionError) as error:
-        raise UsageError(f"'{path}' is no JSON: {error}", hint="It must be what /save writes.") from None
+    except (ValueError, RecursionError):
+        raise UsageError(f"'{path}' is no JSON", hint="It must be what /save writes.") from None
     if not isinstance(data, dict):
         raise UsageError(f"'{path}' is no JSON object", hint="It must be what /save writes.")
     return data

@@ -5,14 +5,12 @@ Plain data and the standard library alone; `random_weights` builds the model.
 
 from __future__ import annotations
 
-import tomllib
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 from typing import Any
 
 from dgen.errors import SettingsError
-from dgen.layers import configs_folder
+from dgen.layers import configs_folder, read_toml
 
 _TABLES = ("text", "vision")
 
@@ -41,20 +39,12 @@ def read_architecture(name_or_path: str) -> Architecture:
     Raises:
         SettingsError: no such architecture, or the file has not the form of one.
     """
-    path = Path(name_or_path).expanduser()
-    if path.suffix != ".toml" and "/" not in name_or_path:
-        path = configs_folder() / "arch" / f"{name_or_path}.toml"
-    try:
-        values = tomllib.loads(path.read_text(encoding="utf-8"))
-    except FileNotFoundError:
+    values = read_toml(name_or_path, configs_folder() / "arch", what="an architecture")
+    if values is None:
         raise SettingsError(
             f"no architecture or file '{name_or_path}' (--arch)",
             hint=f"Architectures: {', '.join(architecture_names())}; or a path ending in .toml.",
-        ) from None
-    except (OSError, UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise SettingsError(
-            f"can't read an architecture from '{name_or_path}': {error}", hint="It must be a TOML file."
-        ) from None
+        )
     tables = {table: values.pop(table, {}) for table in _TABLES}
     wrong = next((table for table in _TABLES if not isinstance(tables[table], dict)), None)
     if not tables["text"] or wrong is not None:

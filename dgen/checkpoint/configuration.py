@@ -22,9 +22,16 @@ def read_json(file: Path, *, name: str) -> dict[str, Any]:
     """The JSON object in `file`; CheckpointError when it is unreadable or no object."""
     try:
         data = json.loads(file.read_text(encoding="utf-8"))
-    except (OSError, ValueError) as error:
+    except (OSError, ValueError, RecursionError) as error:
+        why = "it is no JSON"
+        if isinstance(error, OSError):
+            why = error.strerror or str(error)
+        elif isinstance(error, UnicodeDecodeError):
+            why = "it is not UTF-8"
+        elif isinstance(error, json.JSONDecodeError):
+            why += f" (line {error.lineno})"
         raise CheckpointError(
-            f"{file.name} of {name} is unreadable: {error}", hint="Fetch or copy the checkpoint again."
+            f"{file.name} of {name} is unreadable: {why}", hint="Fetch or copy the checkpoint again."
         ) from error
     if not isinstance(data, dict):
         raise CheckpointError(

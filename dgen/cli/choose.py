@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 
 _INPUT, _SCORING, _OUTPUT = "Question", "Scoring", "Output"
 SLOTS = 8
+NO_QUESTION_HINT = "Give --prompt 'What colour is coal?', or --answer 'Coal is {{}}.', or both."
 LEAST_MASS = 0.5
 """Below this, what the probabilities are shares of is hardly what the model would say."""
 
@@ -128,7 +129,9 @@ def choose(
     texts = _texts(choices, choice)
     alone = answer != "{{}}" and prompt is None and prompt_file is None
     # Where an answer's text may stand alone, stdin counts only if it was handed over on purpose.
-    question = read_prompt("" if alone else prompt, prompt_file, waiting=sink.note) or None
+    question = (
+        read_prompt("" if alone else prompt, prompt_file, waiting=sink.note, hint=NO_QUESTION_HINT) or None
+    )
     system, answer = from_argv(system, "--system"), from_argv(answer, "--answer") or ""
     check_choices(texts, prompt=question, system=system, answer=answer, passes=draws)
     with Progress(sink) as progress:

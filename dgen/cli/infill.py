@@ -26,6 +26,7 @@ if TYPE_CHECKING:
 
 _INPUT, _OUTPUT = "Text", "Output"
 SLOTS = 8
+NO_TEXT_HINT = "For example: dgen infill --prompt 'The capital of {{4}} is Paris.'"
 NOT_HERE = ("logprobs", "logprob_ids", "logprobs_of", "stop", "think")
 
 
@@ -191,7 +192,9 @@ class _Source:
         if draft_file is None:
             if renoise is not None or spans:
                 raise UsageError("--renoise and --span need a draft", hint="Add --draft-file.")
-            self._parsed = parse_template(read_prompt(prompt, prompt_file, waiting=sink.note))
+            self._parsed = parse_template(
+                read_prompt(prompt, prompt_file, waiting=sink.note, hint=NO_TEXT_HINT)
+            )
             return
         if prompt is not None or prompt_file is not None:
             raise UsageError("both a draft and a prompt were given", hint="Give one of them.")

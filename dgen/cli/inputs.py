@@ -14,11 +14,14 @@ from dgen.errors import UsageError
 NO_PROMPT_HINT = 'For example: dgen generate --prompt "What is a canvas?", or pipe a text in.'
 
 
-def read_prompt(prompt: str | None, prompt_file: str | None, *, waiting: Callable[[str], None]) -> str:
+def read_prompt(
+    prompt: str | None, prompt_file: str | None, *, waiting: Callable[[str], None], hint: str = NO_PROMPT_HINT
+) -> str:
     """The prompt's text; with --prompt as well as stdin: stdin, a blank line, the prompt.
 
     Args:
         waiting: told so when stdin keeps its reader waiting.
+        hint: what to try where there is none.
 
     Raises:
         UsageError: no prompt, two prompts, an unreadable file, or bytes that are not UTF-8.
@@ -29,9 +32,11 @@ def read_prompt(prompt: str | None, prompt_file: str | None, *, waiting: Callabl
     if prompt_file is not None and prompt_file != "-":
         text = _read_file(prompt_file)
     else:
-        piped = _read_stdin(asked=prompt_file == "-", has_prompt=prompt is not None, waiting=waiting)
+        piped = _read_stdin(
+            asked=prompt_file == "-", has_prompt=prompt is not None, waiting=waiting, hint=hint
+        )
         if piped is None and prompt is None:
-            raise UsageError("there is no prompt", hint=NO_PROMPT_HINT)
+            raise UsageError("there is no prompt", hint=hint)
         text = "\n\n".join(part for part in (piped, prompt) if part)
     return text
 
@@ -47,14 +52,14 @@ def from_argv(value: str | None, name: str) -> str | None:
 
 def _read_file(path: str) -> str:
     try:
-        return _decode(Path(path).expanduser().read_bytes(), path)
+        return _decode(Path(os.path.expanduser(path)).read_bytes(), path)
     except OSError as error:
         raise UsageError(
-            f"can't read the prompt file '{path}': {error.strerror}", hint="Check the path; - reads stdin."
+            f"can't read the file '{path}': {error.strerror}", hint="Check the path; - reads stdin."
         ) from None
 
 
-def _read_stdin(*, asked: bool, has_prompt: bool, waiting: Callable[[str], None]) -> str | None:
+def _read_stdin(*, asked: bool, has_prompt: bool, waiting: Callable[[str], None], hint: str) -> str | None:
     """What stdin holds; None when it is a terminal, closed, or (beside a prompt) nothing that was piped on purpose."""
     try:
         mode = os.fstat(0).st_mode
@@ -62,7 +67,7 @@ def _read_stdin(*, asked: bool, has_prompt: bool, waiting: Callable[[str], None]
         mode = None
     if mode is None or sys.stdin is None:
         if asked:
-            raise UsageError("stdin is closed", hint=NO_PROMPT_HINT)
+            raise UsageError("stdin is closed", hint=hint)
         return None
     if os.isatty(0):
         if not asked:
@@ -79,7 +84,7 @@ def _read_stdin(*, asked: bool, has_prompt: bool, waiting: Callable[[str], None]
         with open(0, "rb", closefd=False) as stdin:
             return _decode(stdin.read(), "stdin") or None
     except OSError as error:
-        raise UsageError(f"can't read stdin: {error.strerror}", hint=NO_PROMPT_HINT) from None
+        raise UsageError(f"can't read stdin: {error.strerror}", hint=hint) from None
 
 
 def _is_meant_for_us(mode: int) -> bool:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import difflib
 import os
+import re
 import sys
 from collections.abc import Sequence
 from typing import Any, NoReturn
@@ -29,6 +30,8 @@ FOREIGN_OPTIONS = {
     "--n": "One answer a call: repeat the command with another --seed.",
     "--stream": "Text is always streamed, canvas by canvas.",
 }
+_EXAMPLE = 'dgen generate --prompt "..."'
+_OF_GENERATE = ("-p", "--prompt", "-m", "--model", "--prompt-file", "--input")
 
 
 def main(argv: Sequence[str] | None = None) -> NoReturn:
@@ -47,14 +50,14 @@ def run(argv: Sequence[str]) -> int:
     """Run the command line and return its exit code; `--debug` shows the traceback of a failure."""
     unwind_on_termination()
     debug = "--debug" in argv
+    command: Any = None
     try:
         import typer
 
         from dgen.cli.app import app
 
         command = typer.main.get_command(app)
-        if not argv or {"-h", "--help"} & set(argv):
-            _show_flags_plainly(command)
+        _show_flags_plainly(command)
         code = command.main(args=list(argv), prog_name="dgen", standalone_mode=False)
         sys.stdout.flush()
         return code if isinstance(code, int) else 0
@@ -70,13 +73,18 @@ def run(argv: Sequence[str]) -> int:
         return _close_quietly()
     except OSError as error:
         _close_quietly()
+        what = f" '{error.filename}'" if error.filename else ""
         return _fail(
-            OutputError(f"the system refused: {error}", hint="Check free space and permissions."), debug
+            OutputError(
+                f"the system refused{what}: {error.strerror or error}",
+                hint="Check free space and permissions.",
+            ),
+            debug,
         )
     except Exception as error:
         if type(error).__name__ == "Abort":  # typer's own form of Ctrl-C
             return Interruption.exit_code
-        usage = _usage_error(error)
+        usage = _usage_error(error, command, argv)
         if usage is not None:
             return _fail(usage, debug)
         return _fail(_unexpected(error), debug)
@@ -110,7 +118,7 @@ def _close_quietly() -> int:
     return 0
 
 
-def _usage_error(error: Exception) -> UsageError | None:
+def _usage_error(error: Exception, command: Any, argv: Sequence[str]) -> UsageError | None:
     """A parser's complaint in dgen's form; None when `error` is something else.
 
     Told by its shape: newer typer releases carry a parser of their own, older ones use click's.
@@ -118,14 +126,12 @@ def _usage_error(error: Exception) -> UsageError | None:
     if not hasattr(error, "format_message") or not hasattr(error, "exit_code"):
         return None
     context: Any = getattr(error, "ctx", None)
-    command = context.command_path if context is not None else "dgen"
+    path = _path_of(command, argv) if context is None else context.command_path
     if type(error).__name__ == "NoArgsIsHelpError":
-        hint = (
-            'dgen generate --prompt "...", or dgen --help.' if command == "dgen" else f"See {command} --help."
-        )
+        hint = f"{_EXAMPLE}, or dgen --help." if path == "dgen" else f"See {path} --help."
         return UsageError("no command was given", hint=hint)
     message = " ".join(str(error.format_message()).split())
-    hint = f"See {command} --help."
+    hint = f"See {path} --help."
     option = getattr(error, "option_name", None)
     if option and type(error).__name__ == "NoSuchOption":
         message = f"no such option: {option}"
@@ -133,9 +139,32 @@ def _usage_error(error: Exception) -> UsageError | None:
         close = difflib.get_close_matches(option, known, n=1, cutoff=0.75)
         hint = f"Did you mean {close[0]}?" if close else hint
         hint = FOREIGN_OPTIONS.get(option, hint)
-    if "unexpected extra argument" in message and command == "dgen generate":
+        if path == "dgen" and option in _OF_GENERATE:
+            hint = f"It is an option of a command: {_EXAMPLE}"
+    unknown = re.match(r"(no such command ['\"](.*?)['\"])(\.? did you mean.*|\.)?$", message, re.IGNORECASE)
+    if unknown:
+        message, asked = unknown[1], unknown[2]
+        known = list(getattr(context.command, "commands", {})) if context else []
+        begun = [name for name in known if asked and name.startswith(asked)]
+        close = difflib.get_close_matches(asked, known, n=1) or begun[:1]
+        if close:
+            hint = f"Did you mean {path} {close[0]}?"
+        elif path == "dgen":
+            hint = f"For a prompt: {_EXAMPLE}; dgen --help lists the commands."
+    if "unexpected extra argument" in message and path == "dgen generate":
         hint = "Give the prompt as --prompt TEXT, in quotes."
     return UsageError(message[:1].lower() + message[1:].rstrip("."), hint=hint)
+
+
+def _path_of(command: Any, argv: Sequence[str]) -> str:
+    """The commands that a command line begins with; a complaint may come without them."""
+    path = ["dgen"]
+    for word in argv:
+        command = getattr(command, "commands", {}).get(word)
+        if command is None:
+            break
+        path.append(word)
+    return " ".join(path)
 
 
 def _unexpected(error: Exception) -> DgenError:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import sys
 import time
 from pathlib import Path
@@ -148,8 +149,8 @@ def html(
     if output == "-":
         sink.document(page)
     else:
-        where = Path(output).expanduser()
-        if file != STDIN and where.exists() and where.samefile(Path(file).expanduser()):
+        where = Path(os.path.expanduser(output))
+        if file != STDIN and where.exists() and where.samefile(os.path.expanduser(file)):
             raise UsageError(f"'{output}' is the trace itself", hint="Give --output another name.")
         try:
             where.write_text(page, encoding="utf-8", newline="\n")

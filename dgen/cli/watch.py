@@ -243,7 +243,7 @@ class _TraceFile:
                 hint="Leave .gz out and gzip the file afterwards; dgen trace reads both.",
             )
         self.path = path
-        where = Path(path).expanduser()
+        where = Path(os.path.expanduser(path))
         self._is_new = not where.exists()
         self._where = where
         self._used = False

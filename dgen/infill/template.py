@@ -42,8 +42,8 @@ class Template:
         )
 
 
-def parse_template(text: str) -> Template:
-    """Read a text with gaps.
+def parse_template(text: str, *, example: str = _EXAMPLE) -> Template:
+    """Read a text with gaps; `example` is shown to whoever gives one without.
 
     Raises:
         UsageError: no gap, a gap that is not closed, without a number or out of range, or two that touch.
@@ -69,7 +69,7 @@ def parse_template(text: str) -> Template:
         pieces.append("")
     pieces[-1] += text[at:]
     if not gaps:
-        raise UsageError("the text has no gap to fill", hint=_EXAMPLE)
+        raise UsageError("the text has no gap to fill", hint=example)
     return Template(tuple(pieces), tuple(gaps))
 
 

@@ -125,3 +125,13 @@ def test_a_file_that_holds_no_conversation_changes_nothing(talk, tmp_path, conte
     assert "\n" not in caught.value.message
     assert (talk.messages, talk.system) == (MESSAGES, "we are")
     assert talk.resolved.settings.steps == 5
+
+
+@pytest.mark.parametrize(
+    "content", [b"", b"{}\n{}", b"\xff", b"[" * 100_000], ids=lambda data: repr(data)[:12]
+)
+def test_a_file_that_is_no_json_is_refused_in_plain_words(talk, tmp_path, content):
+    path = tmp_path / "talk.json"
+    path.write_bytes(content)
+    with pytest.raises(UsageError, match=r"talk.json' is no JSON$"):
+        load(talk, str(path))

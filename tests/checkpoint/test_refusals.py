@@ -148,7 +148,7 @@ def tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Pa
 
 BROKEN: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
     "no config": (without("config.json"), ("holds no config.json",)),
-    "garbled config": (holding("config.json", "{"), ("config.json", "unreadable")),
+    "garbled config": (holding("config.json", "{"), ("config.json", "unreadable: it is no JSON (line 1)")),
     "config is a list": (holding("config.json", "[]"), ("config.json", "no JSON object")),
     "another model": (top(model_type="llama"), ("is a llama", "diffusion_gemma")),
     "no model type": (top(model_type=None), ("without model_type", "diffusion_gemma")),

@@ -134,6 +134,11 @@ def test_the_fused_denoiser_is_tested_where_it_can_run(monkeypatch):
     found = checkup_kernels.fused_denoiser(CPU, lambda text: None)
     assert (found.status, found.detail) == ("fail", "the first step differs by 3e-2")
     assert "--denoiser reference" in found.hint
+    monkeypatch.setattr("dgen.denoiser.weights.unsupported", lambda model: "this card is too old")
+    found = checkup_kernels.fused_denoiser(CPU, lambda text: None)
+    assert (found.status, found.detail) == ("skip", "not tested: this card is too old")
+    found = checkup_kernels.fused_denoiser(Settings(device="cpu", denoiser="reference"), lambda text: None)
+    assert found.detail == "not tested: the denoiser 'reference' was asked for"
 
 
 def test_the_sizes_for_a_card_make_a_model():

@@ -226,10 +226,60 @@ def test_version_and_help(dgen):
         assert "dgen" in done.out
 
 
-def test_an_unknown_command_is_a_usage_error(dgen):
-    done = dgen("generat")
+@pytest.mark.parametrize(
+    ("argv", "error", "hint"),
+    [
+        (["generat"], "no such command 'generat'", "Did you mean dgen generate?"),
+        (["doc"], "no such command 'doc'", "Did you mean dgen doctor?"),
+        (["bench", "stp"], "no such command 'stp'", "Did you mean dgen bench step?"),
+        (["trace", "x"], "no such command 'x'", "See dgen trace --help."),
+        (
+            ["Tell me a story"],
+            "no such command 'Tell me a story'",
+            'For a prompt: dgen generate --prompt "..."',
+        ),
+        (["-p", "hello"], "no such option: -p", 'It is an option of a command: dgen generate --prompt "..."'),
+        (["generate", "--prompt"], "option '--prompt' requires an argument", "See dgen generate --help."),
+        (
+            ["bench", "step", "--batch"],
+            "option '--batch' requires an argument",
+            "See dgen bench step --help.",
+        ),
+        (["infill"], "there is no prompt", "For example: dgen infill --prompt"),
+        (["choose", "-c", "a,b", "--answer", "x"], "the text has no gap to fill", "For example: --answer"),
+        (
+            ["generate", "-p", "a", "--stop", ""],
+            "stop must be one or more non-empty texts, not '' (--stop)",
+            "End the answer",
+        ),
+    ],
+    ids=lambda value: " ".join(value) if isinstance(value, list) else "",
+)
+def test_a_slip_of_the_first_words_is_told_with_what_was_meant(dgen, argv, error, hint):
+    done = dgen(*argv)
+    assert (done.code, done.out) == (2, "")
+    said, hinted = done.err.splitlines()
+    assert said == f"Error: {error}"
+    assert hinted.startswith(f"Hint: {hint}")
+
+
+@pytest.mark.parametrize(
+    "argv",
+    [
+        ["generate", "-p", "a", "--config", "~no-such-user/x.toml"],
+        ["generate", "--prompt-file", "~no-such-user/x"],
+        ["generate", "-p", "a", "--trace", "~no-such-user/x"],
+        ["trace", "show", "~no-such-user/x"],
+        ["bench", "--arch", "~no-such-user/x"],
+        ["bench", "--compare", "~no-such-user/x"],
+    ],
+    ids=" ".join,
+)
+def test_a_home_folder_that_is_not_there_is_no_bug(dgen, argv):
+    done = dgen(*argv)
     assert done.code == 2
-    assert "generat" in done.err
+    assert "'~no-such-user/x" in done.err
+    assert "unexpected" not in done.err
 
 
 @pytest.mark.parametrize(
