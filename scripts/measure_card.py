@@ -39,6 +39,7 @@ STORY = "Tell me a story about a brave fox."
 def main() -> int:
     """Run the parts one after the other; 1 if one has failed."""
     parts: dict[str, Callable[[argparse.Namespace], None]] = {
+        "doctor": doctor,
         "step": step,
         "generate": generate,
         "long": long,
@@ -75,6 +76,11 @@ def main() -> int:
         now = time.monotonic()
         print(f"[{now - began:.0f} s] {name}: {outcome} in {now - part_began:.0f} s", flush=True)
     return failed
+
+
+def doctor(asked: argparse.Namespace) -> None:
+    """Whether kernels and fused denoiser agree with their references here at all."""
+    write(asked, "doctor", told(lambda: run(["doctor", "--json", "--device", asked.device])))
 
 
 def step(asked: argparse.Namespace) -> None:
@@ -249,7 +255,7 @@ def told(call: Callable[[], int]) -> str:
     with contextlib.redirect_stdout(io.StringIO()) as stream:
         code = call()
     if code:
-        raise RuntimeError(f"exit code {code}")
+        raise RuntimeError(f"exit code {code} after {stream.getvalue()}")
     return stream.getvalue()
 
 
