@@ -24,7 +24,7 @@ from dgen.batch.tally import Tally
 from dgen.batch.writer import Writer
 from dgen.checkpoint import target
 from dgen.checkpoint.preview import Preview, preview
-from dgen.cli.account import setup_lines
+from dgen.cli.account import setup_lines, tell_model
 from dgen.cli.batch_account import say_done, say_how_to_resume, say_nothing_was_run, summary
 from dgen.cli.batch_input import check_not_empty, open_input, shard_of
 from dgen.cli.batch_progress import BatchProgress
@@ -188,6 +188,8 @@ def _load(
 ) -> Generator:
     loaded = load_generator(progress, layers, num_slots=BATCH_SLOTS)
     generator = loaded.generator
+    progress.pause()
+    tell_model(sink, generator.resolved)
     prepared = loaded.prepare(progress)
     progress.pause()
     if verbose:

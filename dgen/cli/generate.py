@@ -157,7 +157,6 @@ def generate(
         _refuse_given(single_only, "does not go with --input", hint="A batch writes one JSON record a line.")
         from dgen.cli.batch import run_batch
 
-        tell_model(sink, early)
         code = run_batch(
             sink,
             layers,

@@ -409,3 +409,11 @@ def test_kills_at_random_moments_lose_and_double_nothing(checkpoint, dgen, tmp_p
         process.communicate()
     assert dgen(*common, "--output", output).code == 0
     assert untimed(output) == untimed(tmp_path / "whole.jsonl")
+
+
+def test_the_built_in_checkpoint_is_named_once_the_run_goes_ahead(dgen, tmp_path):
+    flags = ["generate", "--input", tmp_path / "in.jsonl", "--output", tmp_path / "out.jsonl"]
+    write(tmp_path / "in.jsonl", [{"prompt": 5}])
+    assert "Built-in" not in dgen(*flags).err
+    write(tmp_path / "in.jsonl", [{"prompt": "What is 7 plus 5?"}])
+    assert "Built-in demo checkpoint" in dgen(*flags).err
