@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from dgen.cli import options
+from dgen.cli.outputs import spare_foreign
 from dgen.cli.sink import Sink, escaped, standard_streams, wants_color
 from dgen.cli.trace_figures import canvas_lines, headline
 from dgen.cli.watch import canvas_on, parse_seconds, place_of
@@ -145,6 +146,8 @@ def html(
     from dgen.output.report.page import report
 
     sink = _sink()
+    if output != "-":
+        spare_foreign(output, start=b"<!doctype html>", kind="page", option="--output")
     page = report(_read(file, sink))
     if output == "-":
         sink.document(page)

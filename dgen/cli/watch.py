@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, Annotated, Any, TextIO
 import typer
 
 from dgen._version import __version__
+from dgen.cli.outputs import spare_foreign
 from dgen.cli.sink import Sink, is_terminal, wants_color
 from dgen.errors import OutputError, SettingsError, UsageError
 from dgen.output.text import Piece
@@ -31,6 +32,7 @@ if TYPE_CHECKING:
 
 DRAFTS = ("auto", "on", "off")
 MOST_SECONDS = 60.0
+_TRACE_START = b'{"type":"header","trace"'
 _PACKAGES = ("torch", "transformers", "triton")
 
 Draft = Annotated[
@@ -242,6 +244,7 @@ class _TraceFile:
                 f"--trace writes each step as it happens, which gzip can't: '{path}'",
                 hint="Leave .gz out and gzip the file afterwards; dgen trace reads both.",
             )
+        spare_foreign(path, start=_TRACE_START, kind="trace", option="--trace")
         self.path = path
         where = Path(os.path.expanduser(path))
         self._is_new = not where.exists()

@@ -126,3 +126,14 @@ def test_a_run_that_goes_on_is_shown_as_far_as_it_is_with_one_warning(dgen, tmp_
         assert "2 prompt tokens · 1 canvas · " in done.out
         assert done.out.splitlines()[1].endswith(" · 0 tokens · no end")
         assert dgen("trace", "show", path, "--canvas", 2).code == 2
+
+
+def test_a_page_spares_what_is_none(dgen, trace, tmp_path):
+    page = tmp_path / "page.html"
+    page.write_text("my,table\n")
+    done = dgen("trace", "html", trace, "-o", page)
+    assert done.code == 2
+    assert "exists and is no page" in done.err
+    assert page.read_text() == "my,table\n"
+    page.write_text("")
+    assert [dgen("trace", "html", trace, "-o", page).code for _ in range(2)] == [0, 0]

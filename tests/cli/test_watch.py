@@ -58,16 +58,20 @@ def test_a_trace_that_cannot_be_written_is_refused_before_anything_is_loaded(
 
 def test_a_run_that_never_began_leaves_an_older_trace_and_makes_no_new_one(dgen, tmp_path):
     old, new = tmp_path / "old.jsonl", tmp_path / "new.jsonl"
-    old.write_text("precious\n")
+    old.write_text('{"type":"header","trace":1}\n')
     for path in (old, new):
         assert dgen("generate", "-m", tmp_path / "no-model", *RUN, "--trace", path).code == 3
-    assert old.read_text() == "precious\n"
+    assert old.read_text() == '{"type":"header","trace":1}\n'
     assert not new.exists()
 
 
 def test_a_shorter_trace_replaces_a_longer_one_whole(dgen, checkpoint, tmp_path):
     path = tmp_path / "t.jsonl"
     path.write_text("x" * 1_000_000)
+    refused = dgen("generate", "-m", checkpoint, *RUN, "--trace", path)
+    assert refused.code == 2
+    assert "exists and is no trace" in refused.err
+    path.write_text('{"type":"header","trace":1}' + "x" * 1_000_000)
     assert dgen("generate", "-m", checkpoint, *RUN, "--trace", path).code == 0
     assert read_trace(str(path)).end is not None
 
