@@ -10,7 +10,7 @@ from collections import deque
 from collections.abc import Callable
 from dataclasses import replace
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from dgen.batch import envelope
 from dgen.batch.item import Item, line_seed
@@ -157,14 +157,8 @@ class Runner:
 
     def _broken(self, item: Item, job: Job, error: DgenError) -> Record:
         """The record of a request that was answered, but whose record could not be built."""
-        build = partial(
-            self._generator.refusal,
-            error,
-            job.resolved,
-            request_id=job.request_id,
-            prompt_tokens=len(job.request.prompt_ids),
-        )
-        return self._record(item, build)
+        tokens = len(job.request.prompt_ids)
+        return self._record(item, self._failed(item, error, job.resolved, prompt_tokens=tokens))
 
     def _make_room(self, shrunk: int) -> bool:
         """Let fewer requests run; False where this one failed with the memory to itself."""
@@ -179,34 +173,31 @@ class Runner:
         self._generator.engine.max_running = self._room.limit
         return beside > 0
 
-    def _refuse(self, item: Item, error: DgenError, resolved: Resolved) -> None:
-        self._tell(f"line {item.number}: {error.message}", error.hint)
-        build = partial(self._generator.refusal, error, resolved, request_id=item.key)
-        self._writer.put(partial(self._record, item, build), item.number, failed=True)
-
     def _refuse_line(self, problem: Problem) -> None:
-        """A line that can't be used: a failed record, under the line's id where that is known."""
-        self._tell(f"line {problem.number}: {problem.reason}", problem.hint)
         settings = replace(self._generator.resolved.settings, seed=self._run_seed)
         resolved = Resolved(settings, self._generator.resolved.sources)
+        self._refuse(problem, UsageError(problem.reason, hint=problem.hint), resolved)
 
-        def build() -> Record:
-            error = UsageError(problem.reason)
-            record = self._generator.refusal(error, resolved, request_id="")
-            record = self._own(record, problem.id, problem.number, None)
-            return envelope.wrap(record) if problem.envelope else record
+    def _refuse(self, line: Item | Problem, error: DgenError, resolved: Resolved) -> None:
+        """A line that can't be run: told, and a failed record, under the line's id where that is known."""
+        self._tell(f"line {line.number}: {error.message}", error.hint)
+        build = self._failed(line, error, resolved)
+        self._writer.put(partial(self._record, line, build), line.number, failed=True)
 
-        self._writer.put(build, problem.number, failed=True)
+    def _failed(
+        self, line: Item | Problem, error: DgenError, resolved: Resolved, *, prompt_tokens: int = 0
+    ) -> Callable[[], Record]:
+        refusal = self._generator.refusal
+        return partial(refusal, error, resolved, request_id=str(line.number), prompt_tokens=prompt_tokens)
 
-    def _record(self, item: Item, build: Callable[[], Record]) -> Record:
-        record = self._own(build(), item.id, item.number, item.request_hash)
-        return envelope.wrap(record) if item.envelope else record
-
-    def _own(self, record: Record, id: Any, number: int, request_hash: str | None) -> Record:
+    def _record(self, line: Item | Problem, build: Callable[[], Record]) -> Record:
         """The record with what a batch adds to it; the long list of log-probabilities stays last."""
+        record = build()
         logprobs = record.pop("logprobs")
-        record.update(id=id, index=number - 1)
-        return {**record, "request_hash": request_hash, "run_seed": self._run_seed, "logprobs": logprobs}
+        record.update(id=line.id, index=line.number - 1)
+        request_hash = line.request_hash if isinstance(line, Item) else None
+        record = {**record, "request_hash": request_hash, "run_seed": self._run_seed, "logprobs": logprobs}
+        return envelope.wrap(record) if line.envelope else record
 
 
 class _Feed:
