@@ -32,6 +32,20 @@ def _raise(number: int, _frame: FrameType | None) -> None:
     raise Terminated(number)
 
 
+def _handle(handler: Callable[[int, FrameType | None], None]) -> dict[int, Any]:
+    """Let ending signals call the handler, and return those before it.
+
+    A signal that the process was started to ignore (a script's background job) stays ignored.
+    """
+    heeded = [number for number in _ENDING if signal.getsignal(number) is not signal.SIG_IGN]
+    return {number: signal.signal(number, handler) for number in heeded}
+
+
+def _restore(before: dict[int, Any]) -> None:
+    for number, handler in before.items():
+        signal.signal(number, handler)
+
+
 class Unswallowed:
     """Inside, an ending signal raises as it does outside, and cannot be lost.
 
@@ -44,9 +58,7 @@ class Unswallowed:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Unswallowed:
-        for number in _ENDING:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._on_signal)
+        self._before = _handle(self._on_signal)
         return self
 
     def check(self) -> None:
@@ -61,17 +73,13 @@ class Unswallowed:
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        _restore(self._before)
         if value is not self._raised:
             self.check()
 
 
 class Interruption:
-    """Inside, the first ending signal calls `interrupt`, which is to end the work soon; a second one ends it at once.
-
-    A signal that the process was started to ignore (a script's background job) stays ignored.
-    """
+    """Inside, the first ending signal calls `interrupt`, which is to end the work soon; a second ends it at once."""
 
     exit_code = 130
 
@@ -81,22 +89,16 @@ class Interruption:
         self._before: dict[int, Any] = {}
 
     def __enter__(self) -> Interruption:
-        for number in _ENDING:
-            if signal.getsignal(number) is not signal.SIG_IGN:
-                self._before[number] = signal.signal(number, self._on_signal)
+        self._before = _handle(self._on_signal)
         return self
 
     def _on_signal(self, number: int, _frame: FrameType | None) -> None:
         self.exit_code = 128 + number
         self.happened = True
         self._interrupt()
-        self._restore()
-
-    def _restore(self) -> None:
-        for number, handler in self._before.items():
-            signal.signal(number, handler)
+        _restore(self._before)
 
     def __exit__(
         self, kind: type[BaseException] | None, value: BaseException | None, trace: TracebackType | None
     ) -> None:
-        self._restore()
+        _restore(self._before)
