@@ -17,7 +17,7 @@ from dgen.batch.lines import LineError
 from dgen.batch.results import NoRecord
 from dgen.batch.source import Entry
 from dgen.errors import UsageError
-from dgen.output.records import Record, plain
+from dgen.output.records import Record, is_json, plain
 
 OTHER_SETTINGS_HINT = (
     "Repeat the first command's settings to resume; --overwrite begins anew, another --output keeps both."
@@ -188,15 +188,7 @@ def may_be_torn(rest: bytes, has_records: bool) -> bool:
     start = rest.rstrip(b"\0")
     if any(start.startswith(known[: len(start)]) for known in _STARTS):
         return True
-    return has_records and start.lstrip().startswith(b"{") and not _is_json(start)
-
-
-def _is_json(data: bytes) -> bool:
-    try:
-        json.loads(data)
-    except (ValueError, RecursionError):
-        return False
-    return True
+    return has_records and start.lstrip().startswith(b"{") and not is_json(start)
 
 
 def _shown(value: object) -> str:

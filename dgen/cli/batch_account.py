@@ -8,6 +8,7 @@ import sys
 from dgen.batch.tally import Tally
 from dgen.cli.batch_progress import duration
 from dgen.cli.sink import Sink
+from dgen.cli.values import count_of
 
 FAILED_LINES = 4
 """Exit code of a batch that went through with failed lines."""
@@ -19,7 +20,7 @@ def say_done(sink: Sink, tally: Tally) -> int:
     if not tally.failed:
         return 0
     sink.warn(
-        f"{tally.failed} {'line' if tally.failed == 1 else 'lines'} failed: their records have an error, "
+        f"{count_of(tally.failed, 'line')} failed: their records have an error, "
         "and the same command runs them again"
     )
     return FAILED_LINES

@@ -9,6 +9,7 @@ from dgen.batch.item import Reader
 from dgen.batch.source import Entry, FileSource, Problem, Shard, StreamSource, is_stream
 from dgen.cli.progress import Progress
 from dgen.cli.sink import Sink
+from dgen.cli.values import count_of
 from dgen.errors import UsageError
 
 
@@ -68,20 +69,19 @@ def _descriptor(path: str) -> int:
 
 def _checked(source: FileSource, sink: Sink, progress: Progress, path: str) -> dict[str, Entry]:
     """The input's entries, if every line is good; each bad one is told, and each hint once."""
-    bad, hinted = 0, set[str]()
+    bad = 0
 
     def tell(problem: Problem) -> None:
         nonlocal bad
         bad += 1
         progress.pause()
-        hint = "" if problem.hint in hinted else problem.hint
-        hinted.add(problem.hint)
+        hint = sink.hint_once(problem.hint)
         sink.error(UsageError(f"line {problem.number}: {problem.reason}", hint=hint))
 
     entries = source.check(tell)
     if bad:
         raise UsageError(
-            f"{bad} {'line' if bad == 1 else 'lines'} of '{path}' can't be used; nothing was run",
+            f"{count_of(bad, 'line')} of '{path}' can't be used; nothing was run",
             hint="Correct or remove what is named above.",
         )
     return entries

@@ -23,7 +23,6 @@ class BatchProgress:
         self._live_wanted = not sink.quiet and is_terminal(sys.stderr) and os.environ.get("TERM") != "dumb"
         self._last_plain = time.monotonic()
         self._live: Any = None
-        self._hinted: set[str] = set()
 
     def __enter__(self) -> BatchProgress:
         self.show()
@@ -41,8 +40,7 @@ class BatchProgress:
     def warn(self, text: str, hint: str = "") -> None:
         """A warning above the live lines; a hint that many of them share is given once."""
         self._stop()
-        self._sink.warn(text, hint="" if hint in self._hinted else hint)
-        self._hinted.add(hint)
+        self._sink.warn(text, hint=self._sink.hint_once(hint))
         self.show()
 
     def _start(self) -> None:

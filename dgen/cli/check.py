@@ -29,11 +29,10 @@ def answered(name: str, question: Callable[[], Check], *, debug: bool) -> Check:
     """
     try:
         return question()
-    except SettingsError as error:  # what is well said, and can't be had here
-        return Check(name, "fail", error.message, error.hint)
-    except UsageError:
-        raise
     except DgenError as error:
+        # A setting may be well said and not be had here.
+        if isinstance(error, UsageError) and not isinstance(error, SettingsError):
+            raise
         return Check(name, "fail", error.message, error.hint)
     except Exception as error:  # a broken driver or package raises what it likes
         if debug:

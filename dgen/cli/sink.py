@@ -61,6 +61,7 @@ class Sink:
         self._verbose = verbose
         self._escapes = is_terminal(stdout)
         self._color = color and is_terminal(stderr)
+        self._hinted: set[str] = set()
         self._given_up = False
         self._answer_begun = False
         self._answer_open = False  # the answer's last line has no newline yet
@@ -175,6 +176,13 @@ class Sink:
         self._leave_answer_line()
         self._err(self._styled(escaped(text), _DIM))
         self._thought_open = not text.endswith("\n")
+
+    def hint_once(self, hint: str) -> str:
+        """The hint, or nothing where it was asked for before: many lines may share one."""
+        if hint in self._hinted:
+            return ""
+        self._hinted.add(hint)
+        return hint
 
     def _hint(self, text: str) -> None:
         if text:

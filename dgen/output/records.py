@@ -166,6 +166,15 @@ def plain(value: object) -> Any:
     return value
 
 
+def is_json(text: bytes) -> bool:
+    """Whether the bytes are a whole JSON value."""
+    try:
+        json.loads(text)
+    except (ValueError, RecursionError):
+        return False
+    return True
+
+
 def dumps(record: Record) -> str:
     """One line of strict JSON without its newline; lone surrogates become U+FFFD.
 

@@ -26,7 +26,7 @@ from dgen.output.fields import (
     shown,
     text_or_null,
 )
-from dgen.output.records import Record
+from dgen.output.records import Record, is_json
 from dgen.output.trace import TRACE_VERSION
 from dgen.output.trace_file import read_bytes
 from dgen.output.traced import Step, Trace, TracedCanvas, TraceVocabulary
@@ -48,7 +48,7 @@ def parse_trace(data: bytes, *, name: str) -> Trace:
     """As `read_trace`, from the file's bytes."""
     lines = data.split(b"\n")
     torn = lines.pop()  # what follows the last newline: nothing, unless the writer is at it, or was killed
-    if torn.endswith(b"}") and _is_json(torn):  # or an editor took the newline away
+    if torn.endswith(b"}") and is_json(torn):  # or an editor took the newline away
         lines.append(torn)
         torn = b""
     trace: Trace | None = None
@@ -69,14 +69,6 @@ def parse_trace(data: bytes, *, name: str) -> Trace:
         )
     trace.torn = len(lines) + 1 if torn else None
     return trace
-
-
-def _is_json(line: bytes) -> bool:
-    try:
-        json.loads(line)
-    except (ValueError, RecursionError):
-        return False
-    return True
 
 
 def _record(line: bytes) -> Record:
