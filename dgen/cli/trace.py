@@ -153,8 +153,6 @@ def html(
         sink.document(page)
     else:
         where = Path(os.path.expanduser(output))
-        if file != STDIN and where.exists() and where.samefile(os.path.expanduser(file)):
-            raise UsageError(f"'{output}' is the trace itself", hint="Give --output another name.")
         try:
             where.write_text(page, encoding="utf-8", newline="\n")
         except (IsADirectoryError, FileNotFoundError, NotADirectoryError) as error:

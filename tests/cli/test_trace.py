@@ -64,7 +64,9 @@ def test_html_writes_a_page_and_says_how_large(dgen, trace, tmp_path):
 
 def test_html_spares_the_trace_and_says_what_cannot_be_written(dgen, trace, tmp_path):
     before = trace.read_text(encoding="utf-8")
-    assert dgen("trace", "html", trace, "-o", trace).code == 2
+    done = dgen("trace", "html", trace, "-o", trace)
+    assert done.code == 2
+    assert "exists and is no page" in done.err
     assert trace.read_text(encoding="utf-8") == before
     done = dgen("trace", "html", trace, "-o", tmp_path / "none" / "t.html")
     assert done.code == 2
