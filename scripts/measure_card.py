@@ -154,11 +154,11 @@ def buckets(asked: argparse.Namespace) -> None:
 def canvas(asked: argparse.Namespace) -> None:
     """Tokens a second of a story with the live canvas on a terminal, and without; runs alternate."""
     rates: dict[str, list[float]] = {"on": [], "off": []}
-    canvases = "2000" if asked.large else "64"
+    tokens = "2000" if asked.large else "64"
     for _ in range(5 if asked.large else 1):
         for draft in ("off", "on"):
             argv = ["generate", "--prompt", STORY, "--seed", "3", "--format", "json", "--draft", draft]
-            argv += ["--device", asked.device, "--max-tokens", canvases, "--set", "confidence=0"]
+            argv += ["--device", asked.device, "--max-tokens", tokens, "--set", "confidence=0"]
             with terminal():
                 record = json.loads(told(lambda argv=argv: run(argv)))
             rates[draft].append(record["usage"]["denoising_steps"] / record["timing"]["total"])

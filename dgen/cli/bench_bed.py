@@ -107,16 +107,12 @@ class Bed:
 
     def _refuse_engine(self, outline: Fit, context: int) -> None:
         """Raise what the denoiser would, once the weights were there."""
-        from dgen.denoiser.choice import why_reference
-        from dgen.denoiser.fused import require_fused
+        from dgen.denoiser.choice import takes_fused
         from dgen.denoiser.need import need_of
 
-        asked, model, device = self._choice.settings.denoiser, outline.skeleton, outline.device
-        if asked == "fused":
-            require_fused(model, device=device)
-        elif asked == "reference" or why_reference(model, device=device) is not None:
-            return
-        if device.type == "cuda":
+        model, device = outline.skeleton, outline.device
+        fused = takes_fused(model, self._choice.settings.denoiser, device=device)
+        if fused and device.type == "cuda":
             need = need_of(model, fused=True, num_slots=max(self._demand.batches))
             left = outline.free - outline.need[outline.dtype]
             # Weights that are too large are refused in words of their own when they are read.

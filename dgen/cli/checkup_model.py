@@ -6,7 +6,7 @@ from collections.abc import Callable
 from typing import TYPE_CHECKING, Any
 
 from dgen.cli.check import Check, size
-from dgen.errors import SettingsError
+from dgen.cli.values import count_of
 from dgen.settings import Settings
 
 if TYPE_CHECKING:
@@ -63,24 +63,21 @@ class ModelCheckup:
         """Which denoiser would run the model, and why."""
         if self._fit is None:
             return Check("denoiser", "skip", "not tested: there is no model")
-        from dgen.denoiser.choice import why_reference
-        from dgen.denoiser.fused import require_fused
+        from dgen.denoiser.choice import takes_fused, why_reference
 
         asked, model, device = self._run.denoiser, self._fit.skeleton, self._fit.device
-        if asked == "fused":
-            self._fused = True
-            require_fused(model, device=device)
-            return Check("denoiser", "ok", "fused, as asked")
-        if asked == "reference":
-            return Check("denoiser", "ok", "reference (transformers' forward), as asked")
+        self._fused = asked == "fused"  # where it can't run, its context is still what was asked about
+        self._fused = takes_fused(model, asked, device=device)
+        name = "fused (our forward for CUDA)" if self._fused else "reference (transformers' forward)"
+        if asked != "auto":
+            return Check("denoiser", "ok", f"{name}, as asked")
         why = why_reference(model, device=device)
-        self._fused = why is None
-        if why is None:
-            return Check("denoiser", "ok", "fused (our forward for CUDA)")
-        return Check("denoiser", "ok", f"reference (transformers' forward): {why}")
+        return Check("denoiser", "ok", name if why is None else f"{name}: {why}")
 
     def context(self) -> Check:
         """What context is left beside the weights, and whether what was asked for fits."""
+        from dgen.denoiser.need import check_context
+
         fit, run = self._fit, self._run
         if fit is None:
             return Check("context", "skip", "not reckoned: there is no model")
@@ -90,19 +87,16 @@ class ModelCheckup:
         config = fit.skeleton.config
         most, canvas = config.get_text_config().max_position_embeddings, config.canvas_length
         slots, wanted = run.slots or 1, run.max_context
-        if wanted is not None and wanted <= canvas:
-            raise SettingsError(
-                f"a context of {wanted} positions holds no prompt and a canvas of {canvas}",
-                hint=f"Leave --max-context out, or give {canvas + 1} and more.",
-            )
+        if wanted is not None:
+            check_context(wanted, canvas)
         need = self._need(slots)
         positions = min(most, wanted) if wanted is not None else min(most, 2 * canvas)
         if need.bytes(positions) > left:
-            return self._too_large(need, positions, left)
+            raise need.refusal(positions, left, canvas_len=canvas)
         detail = f"{self._holds(slots, most, left)}; the model has {most}. {_takes(need, most)}"
         if wanted is None:
             return Check("context", "ok", detail)
-        detail += f"; {positions} in {_slots(slots)}: {size(need.bytes(positions))}"
+        detail += f"; {positions} in {count_of(slots, 'slot')}: {size(need.bytes(positions))}"
         if wanted > most:
             return Check("context", "warn", f"{detail}. No slot gets the {wanted} asked for")
         return Check("context", "ok", detail)
@@ -114,22 +108,9 @@ class ModelCheckup:
         longest = {count: self._need(count).longest(most, left) for count in counts}
         # Less than a prompt and a canvas is of no use.
         least = self._fit.skeleton.config.canvas_length + 1
-        fits = " or ".join(f"{_slots(count)} of {n}" for count, n in longest.items() if n >= least)
-        lacks = [f"{_slots(count)} don't fit" for count, n in longest.items() if n < least]
+        fits = " or ".join(f"{count_of(count, 'slot')} of {n}" for count, n in longest.items() if n >= least)
+        lacks = [f"{count_of(count, 'slot')} don't fit" for count, n in longest.items() if n < least]
         return f"{size(left)} beside the weights hold {'; '.join([f'{fits} positions', *lacks])}"
-
-    def _too_large(self, need: Any, positions: int, left: int) -> Check:
-        assert self._fit is not None
-        fits = need.longest(positions, left)
-        least = 2 * self._fit.skeleton.config.canvas_length
-        hint = f"--max-context {fits} fits." if fits >= least else "Free some memory."
-        return Check(
-            "context",
-            "fail",
-            f"{positions} positions in {_slots(need.num_slots)} need {size(need.bytes(positions))} beside the "
-            f"weights, and {size(left)} are left",
-            hint if need.num_slots == 1 else f"{hint} Or take fewer --slots.",
-        )
 
     def _need(self, slots: int) -> Any:
         from dgen.denoiser.need import need_of
@@ -141,10 +122,6 @@ class ModelCheckup:
 def _takes(need: Any, most: int) -> str:
     rings, each = need.of_slot(most)
     return f"A slot takes {size(rings)} and {size(each)} a position"
-
-
-def _slots(count: int) -> str:
-    return "1 slot" if count == 1 else f"{count} slots"
 
 
 def _stored(found: Fit, detail: str, *, offline: bool) -> Check:

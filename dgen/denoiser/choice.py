@@ -7,7 +7,8 @@ from typing import Any
 import torch
 
 from dgen.denoiser.base import Denoiser
-from dgen.denoiser.fused import FusedDenoiser
+from dgen.denoiser.fused import FusedDenoiser, require_fused
+from dgen.denoiser.need import check_context
 from dgen.denoiser.reference import ReferenceDenoiser
 from dgen.denoiser.weights import unsupported
 from dgen.errors import SettingsError
@@ -34,11 +35,12 @@ def build_denoiser(
         fewer: whether fewer slots will do where memory would leave them a short context or none.
 
     Raises:
-        SettingsError: an unknown name, or `fused` where it can't run or its memory does not suffice.
+        SettingsError: an unknown name, a context without room for a prompt, or `fused` where it can't run or its
+            memory does not suffice.
     """
-    if denoiser not in DENOISERS:
-        raise SettingsError(f"unknown denoiser '{denoiser}'", hint=f"One of: {', '.join(DENOISERS)}.")
-    if denoiser == "reference" or (denoiser == "auto" and why_reference(model) is not None):
+    if max_context is not None:
+        check_context(max_context, model.config.canvas_length)
+    if not takes_fused(model, denoiser):
         return ReferenceDenoiser(model, num_slots=num_slots, max_context=max_context)
     while fewer and num_slots > 1:
         try:
@@ -53,6 +55,23 @@ def build_denoiser(
         except SettingsError:
             num_slots //= 2
     return FusedDenoiser(model, num_slots=num_slots, max_context=max_context, graphs=graphs, free=free)
+
+
+def takes_fused(model: Any, denoiser: str, *, device: torch.device | None = None) -> bool:
+    """Whether the denoiser of that name is the fused one for a model.
+
+    Args:
+        device: where it is to run, if not where it is.
+
+    Raises:
+        SettingsError: an unknown name, or `fused` where it can't run.
+    """
+    if denoiser not in DENOISERS:
+        raise SettingsError(f"unknown denoiser '{denoiser}'", hint=f"One of: {', '.join(DENOISERS)}.")
+    if denoiser == "fused":
+        require_fused(model, device=device)
+        return True
+    return denoiser == "auto" and why_reference(model, device=device) is None
 
 
 def why_reference(model: Any, *, device: torch.device | None = None) -> str | None:

@@ -17,7 +17,7 @@ from dgen.denoiser.base import Tell
 from dgen.denoiser.cache import SlotCache
 from dgen.denoiser.capture import Replay, capture
 from dgen.denoiser.forward import Forward
-from dgen.denoiser.need import PREFILL_CHUNK, Need, fused_need
+from dgen.denoiser.need import PREFILL_CHUNK, Need, fused_need, most_rows
 from dgen.denoiser.weights import signal_weights, stack_weights, unsupported
 from dgen.denoiser.workspace import Workspace
 from dgen.errors import SettingsError
@@ -68,7 +68,7 @@ class FusedDenoiser:
         self.max_context = self._fit(
             text.max_position_embeddings, max_context, least_context or 2 * self.canvas_len, free
         )
-        layers, rows = self._weights.layers, self._max_rows()
+        layers, rows = self._weights.layers, most_rows(num_slots, self.canvas_len)
         workspace = Workspace(
             layers, self._signal_weights, max_rows=rows, max_context=self.max_context, device=self.device
         )
@@ -83,9 +83,6 @@ class FusedDenoiser:
         self._graphs = graphs and self.device.type == "cuda"
         self._commits: dict[int, Replay] = {}
         self._why_eager = ""
-
-    def _max_rows(self) -> int:
-        return max(PREFILL_CHUNK, self.num_slots * self.canvas_len)
 
     def _fit(self, most: int, wanted: int | None, least: int, free: int | None) -> int:
         """The context that the memory holds, at most `most`; errors as in the class."""
@@ -108,7 +105,6 @@ class FusedDenoiser:
             self._head,
             num_slots=self.num_slots,
             canvas_len=self.canvas_len,
-            max_rows=self._max_rows(),
         )
 
     def prepare(self, tell: Tell | None = None) -> None:

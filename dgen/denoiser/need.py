@@ -68,6 +68,20 @@ class Need:
         return whole - most * each, each
 
 
+def check_context(positions: int, canvas_len: int) -> None:
+    """Raises SettingsError: a context that no prompt fits into beside a canvas."""
+    if positions <= canvas_len:
+        raise SettingsError(
+            f"a context of {positions} positions holds no prompt and a canvas of {canvas_len}",
+            hint=f"Leave --max-context out, or give {canvas_len + 1} and more.",
+        )
+
+
+def most_rows(num_slots: int, canvas_len: int) -> int:
+    """Rows of the largest pass: a chunk of a prompt, or the canvases of all slots."""
+    return max(PREFILL_CHUNK, num_slots * canvas_len)
+
+
 def fused_need(
     layers: Sequence[LayerWeights],
     signal: SignalWeights,
@@ -75,14 +89,14 @@ def fused_need(
     *,
     num_slots: int,
     canvas_len: int,
-    max_rows: int,
 ) -> Need:
     """Of the fused denoiser: KV, buffers, logits, the softmax, self-conditioning; `head` [V, H]."""
     vocab_size, hidden = head.shape
     fixed = num_slots * canvas_len * head.itemsize * (2 * vocab_size + hidden) + RESERVE
+    rows = most_rows(num_slots, canvas_len)
 
     def work(positions: int) -> int:
-        return workspace_bytes(layers, signal, max_rows=max_rows, max_context=positions) + fixed
+        return workspace_bytes(layers, signal, max_rows=rows, max_context=positions) + fixed
 
     return Need(layers, num_slots, work)
 
@@ -110,5 +124,4 @@ def need_of(model: Any, *, fused: bool, num_slots: int) -> Need:
         head,
         num_slots=num_slots,
         canvas_len=canvas_len,
-        max_rows=max(PREFILL_CHUNK, num_slots * canvas_len),
     )

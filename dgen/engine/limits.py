@@ -28,7 +28,7 @@ def check_request(request: Request, *, canvas_len: int, vocab_size: int, max_con
         room = (max_context - prompt) // canvas_len * canvas_len
         raise ContextError(
             f"{prompt} prompt tokens and {canvases} {'canvas' if canvases == 1 else 'canvases'} of {canvas_len} make "
-            f"{need} positions; the model has {max_context}, or --max-context leaves no more",
+            f"{need} positions; the context has {max_context}",
             hint=f"Set --max-tokens to at most {room}."
             if room > 0
             else "Shorten the prompt, or raise --max-context where it was given.",

@@ -169,7 +169,8 @@ def test_what_is_asked_for_is_judged_by_the_memory_that_is_named(dgen, checkpoin
     found = answers(done)["context"]
     assert (done.code, found["status"], found["hint"]) == (1, "fail", f"--max-context {fits} fits.")
     assert re.match(
-        rf"{fits + 1} positions in 1 slot need \d.* beside the weights, and .* left", found["detail"]
+        rf"a context of {fits + 1} positions in 1 slot needs \d.* GB beside the weights, and .* GB are free",
+        found["detail"],
     )
     done = dgen(*argv, "--slots", 8)
     assert (done.code, answers(done)["context"]["hint"]) == (1, "Free some memory. Or take fewer --slots.")

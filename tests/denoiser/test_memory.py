@@ -102,7 +102,7 @@ def test_what_was_reckoned_is_what_is_allocated(monkeypatch):
     denoiser = FusedDenoiser(model, num_slots=3, max_context=100)
     reckoned = denoiser._need().bytes(100) - need.RESERVE
     softmax = 3 * denoiser.canvas_len * denoiser.vocab_size * 4  # the sampler's, made in every step
-    lists = denoiser._max_rows() * 4  # int32 counts aside
+    lists = need.most_rows(3, denoiser.canvas_len) * 4  # int32 counts aside
     assert abs(reckoned - softmax - sum(taken)) < lists + 1024
 
 
