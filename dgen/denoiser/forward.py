@@ -13,9 +13,10 @@ from torch import Tensor
 
 from dgen.denoiser.cache import SlotCache
 from dgen.denoiser.kernels.attention import attend, write_cache
-from dgen.denoiser.kernels.experts import Routing, down, gate_up, route
+from dgen.denoiser.kernels.experts import down, gate_up
 from dgen.denoiser.kernels.norms import after_attention, after_experts, embed, gelu_product, rms_norm_slots
 from dgen.denoiser.kernels.rope import norm_and_rotate
+from dgen.denoiser.kernels.router import Routing, route
 from dgen.denoiser.kernels.wide_attention import WideTiles, attend_wide
 from dgen.denoiser.tiles import attention_tiles, expert_tiles
 from dgen.denoiser.weights import LayerWeights, SignalWeights, StackWeights

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
-from dgen.denoiser.kernels.experts import router_parts
+from dgen.denoiser.kernels.router import router_parts
 from dgen.denoiser.kernels.wide_attention import WideTiles, wide_span
 from dgen.denoiser.streams import SideStream
 from dgen.denoiser.tiles import MOST_SPLITS, SPLIT_ROWS, attention_tiles
@@ -18,7 +18,7 @@ class Workspace:
     """Named buffers; `of` gives the first rows of one.
 
     Attributes:
-        counts, assignments, scores: the router's, see `kernels.experts.route`.
+        counts, assignments, scores: the router's, see `kernels.router.route`.
         parts: fp32, the parts of split attention.
         exponentials, tops: the buffers of wide attention, see `kernels.wide_attention`.
         side: the stream of what runs beside the experts.

@@ -8,7 +8,8 @@ import pytest
 import torch
 from close import assert_close
 
-from dgen.denoiser.kernels.experts import ExpertTiles, Routing, down, gate_up, route, router_parts
+from dgen.denoiser.kernels.experts import ExpertTiles, down, gate_up
+from dgen.denoiser.kernels.router import Routing, route, router_parts
 
 pytestmark = [pytest.mark.usefixtures("poisoned"), pytest.mark.filterwarnings("ignore::RuntimeWarning")]
 MARK = 12345
@@ -115,10 +116,10 @@ SIZES = {
     "one more than few": (17, 32, 16, 3, 2),
 }
 SHAPES = {
-    "one share": ExpertTiles(tokens=16, columns=32, depth=32, warps=4, stages=2, shares=1, few=16),
-    "shared": ExpertTiles(tokens=32, columns=16, depth=32, warps=4, stages=2, shares=3, few=16),
-    "wide columns": ExpertTiles(tokens=32, columns=64, depth=16, warps=4, stages=2, shares=1, few=16),
-    "few is as many": ExpertTiles(tokens=16, columns=16, depth=64, warps=4, stages=2, shares=2, few=16),
+    "in turn": ExpertTiles(tokens=16, few=16, columns=32, depth=32, warps=4, stages=2, spread=False),
+    "spread": ExpertTiles(tokens=32, few=16, columns=16, depth=32, warps=4, stages=2, spread=True),
+    "wide columns": ExpertTiles(tokens=32, few=16, columns=64, depth=16, warps=4, stages=2, spread=False),
+    "few is as many": ExpertTiles(tokens=16, few=16, columns=16, depth=64, warps=4, stages=2, spread=True),
 }
 
 
@@ -146,12 +147,26 @@ def test_each_assignment_goes_through_its_own_expert(draw, dtype, device, size, 
     assert_close(last, torch.stack([second[e].double() @ out[at].double() for at, e in enumerate(flat)]))
 
 
+@pytest.mark.parametrize("spread", [False, True])
+def test_tiles_of_every_width_hold_every_token_once(draw, dtype, device, spread):
+    """Counts around each width that a tile is compiled for, and experts without a token between them."""
+    counts = [1, 0, 16, 17, 32, 33, 48, 0, 49, 64, 65, 80, 81, 160, 161, 0]
+    chosen = [[expert] for expert, count in enumerate(counts) for _ in range(count)]
+    routing = lists(chosen, len(counts), device)
+    tiles = ExpertTiles(tokens=64, few=16, columns=16, depth=32, warps=4, stages=2, spread=spread)
+    x, weight = draw(len(chosen), 32, dtype=dtype), draw(len(counts), 24, 32, dtype=dtype)
+    out = torch.full((len(chosen), 24), torch.nan, dtype=dtype, device=device)
+    down(x, weight, out, routing, tiles=tiles)
+    experts = torch.tensor(chosen, device=device).flatten()
+    assert_close(out, (weight.double()[experts] @ x.double()[..., None])[..., 0])
+
+
 def test_an_overflown_count_reads_no_further_than_its_list(draw, device):
     """As scores that are no numbers leave it: more counted than listed."""
     routing = lists([[0], [0], [0]], 2, device)
     routing.counts[0] = 50
     x, weight = draw(3, 32), draw(2, 64, 32)
     out = torch.empty(3, 32, device=device)
-    gate_up(x, weight, out, routing, top_k=1, tiles=SHAPES["one share"])
+    gate_up(x, weight, out, routing, top_k=1, tiles=SHAPES["in turn"])
     gate, up = (weight[0].double() @ x.double().t()).t().chunk(2, dim=-1)
     assert_close(out, torch.nn.functional.gelu(gate, approximate="tanh") * up)

@@ -41,7 +41,18 @@ def test_one_slot_with_tied_weights(monkeypatch):
 
 
 def test_wide_heads_split_keys_row_groups_and_shared_experts(monkeypatch):
-    wide = WideTiles(rows=16, keys=16, depth=16, stages=1, columns=16, value_stages=1, warps=4, splits=2)
+    wide = WideTiles(
+        rows=16,
+        splits=2,
+        keys=32,
+        depth=16,
+        stages=1,
+        warps=4,
+        value_keys=16,
+        columns=16,
+        value_stages=1,
+        value_warps=4,
+    )
     plain, experts = forward.attention_tiles, forward.expert_tiles
 
     def attention_tiles(layer, *, rows, n):
@@ -49,7 +60,7 @@ def test_wide_heads_split_keys_row_groups_and_shared_experts(monkeypatch):
 
     def expert_tiles(**sizes):
         first, second = experts(**sizes)
-        return replace(first, tokens=32, few=16, shares=2), replace(second, columns=16, shares=2)
+        return replace(first, tokens=32, few=16, spread=True), replace(second, columns=16, spread=True)
 
     for room in (forward, workspace):
         monkeypatch.setattr(room, "attention_tiles", attention_tiles)

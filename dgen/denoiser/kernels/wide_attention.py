@@ -20,17 +20,19 @@ from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
 
 @dataclass(frozen=True, slots=True)
 class WideTiles:
-    """Shape of the work: rows and keys of a tile, depth and stages of the first product, columns and stages of the
-    second, warps, and into how many splits a row's keys are cut."""
+    """Shape of the work: rows of a tile and into how many splits a row's keys are cut, then for the first product keys,
+    depth, stages and warps, and for the second keys (a divisor of the first's), columns, stages and warps."""
 
     rows: int
+    splits: int
     keys: int
     depth: int
     stages: int
+    warps: int
+    value_keys: int
     columns: int
     value_stages: int
-    warps: int
-    splits: int
+    value_warps: int
 
 
 @jit
@@ -103,40 +105,43 @@ def _scores_kernel(
     ring = (slot * KV_HEADS + kv_head) * capacity
     top = tl.full([ROWS], -1.0e30, dtype=tl.float32)
     total = tl.zeros([ROWS], dtype=tl.float32)
-    for tile in range(begin, middle):
+    BLOCKS: tl.constexpr = (D + DEPTH - 1) // DEPTH
+    s = tl.zeros([ROWS, KEYS], dtype=tl.float32)
+    # One loop over tiles and blocks of the depth: loads for a tile start while the one before is still worked on.
+    for step in range(begin * BLOCKS, middle * BLOCKS):
+        tile, d0 = step // BLOCKS, step % BLOCKS * DEPTH
         p = prefix_lo + tile * KEYS + key
         k_ptr = k_cache_ptr + (ring + tl.minimum(p, length - 1) % capacity)[:, None] * D + d[None, :]
-        ok = (p < length)[None, :] & (p[None, :] >= first_i[:, None])
-        s = _score_tile(q_ptr, k_ptr, d, D, ROWS, KEYS, DEPTH, EVEN, PRECISION) * log2_scale
-        top, total = _keep_tile(s, ok, top, total, w_ptr, top_ptr, tile, ROWS, KEYS)
+        s = _add_block(s, q_ptr + d0, k_ptr + d0, (d < D - d0)[None, :], EVEN, PRECISION)
+        if step % BLOCKS == BLOCKS - 1:
+            ok = (p < length)[None, :] & (p[None, :] >= first_i[:, None])
+            top, total = _keep_tile(s * log2_scale, ok, top, total, w_ptr, top_ptr, tile, ROWS, KEYS)
+            s = tl.zeros([ROWS, KEYS], dtype=tl.float32)
     key_ptr = fresh_ptr + (Q_HEADS + kv_head) * D
-    for tile in range(middle, end):
+    for step in range(middle * BLOCKS, end * BLOCKS):
+        tile, d0 = step // BLOCKS, step % BLOCKS * DEPTH
         j = fresh_lo + (tile - prefix_tiles) * KEYS + key
         k_ptr = key_ptr + tl.minimum(j, n - 1)[:, None] * WIDTH + d[None, :]
-        back = i[:, None] - j[None, :]
-        ok = (j < fresh_hi)[None, :] & ((causal == 0) | ((back >= 0) & (back < window)))
-        s = _score_tile(q_ptr, k_ptr, d, D, ROWS, KEYS, DEPTH, EVEN, PRECISION) * log2_scale
-        top, total = _keep_tile(s, ok, top, total, w_ptr, top_ptr, tile, ROWS, KEYS)
+        s = _add_block(s, q_ptr + d0, k_ptr + d0, (d < D - d0)[None, :], EVEN, PRECISION)
+        if step % BLOCKS == BLOCKS - 1:
+            back = i[:, None] - j[None, :]
+            ok = (j < fresh_hi)[None, :] & ((causal == 0) | ((back >= 0) & (back < window)))
+            top, total = _keep_tile(s * log2_scale, ok, top, total, w_ptr, top_ptr, tile, ROWS, KEYS)
+            s = tl.zeros([ROWS, KEYS], dtype=tl.float32)
     stat = stats_ptr + (((sequence.to(tl.int64) * n + i) * Q_HEADS + head) * SPLITS + tl.program_id(0)) * 2
     tl.store(stat, top, mask=i < n)
     tl.store(stat + 1, total, mask=i < n)
 
 
 @jit
-def _score_tile(
-    q_ptr, k_ptr, d, D: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, DEPTH: tl.constexpr,
-    EVEN: tl.constexpr, PRECISION: tl.constexpr,
-):  # fmt: skip
-    s = tl.zeros([ROWS, KEYS], dtype=tl.float32)
-    for d0 in range(0, D, DEPTH):
-        if EVEN:
-            q = tl.load(q_ptr + d0)
-            k = tl.load(k_ptr + d0)
-        else:
-            q = tl.load(q_ptr + d0, mask=(d < D - d0)[None, :], other=0.0)
-            k = tl.load(k_ptr + d0, mask=(d < D - d0)[None, :], other=0.0)
-        s = tl.dot(q, tl.trans(k), s, input_precision=PRECISION)
-    return s
+def _add_block(s, q_ptr, k_ptr, inside, EVEN: tl.constexpr, PRECISION: tl.constexpr):
+    if EVEN:
+        q = tl.load(q_ptr)
+        k = tl.load(k_ptr)
+    else:
+        q = tl.load(q_ptr, mask=inside, other=0.0)
+        k = tl.load(k_ptr, mask=inside, other=0.0)
+    return tl.dot(q, tl.trans(k), s, input_precision=PRECISION)
 
 
 @jit
@@ -155,7 +160,7 @@ def _values_kernel(
     qkv_ptr, v_cache_ptr, slots_ptr, lengths_ptr, weights_ptr, tops_ptr, stats_ptr, out_ptr,
     n, window, capacity, causal, row_tiles, first_tile, span_tiles,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr,
-    ROWS: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, COLUMNS: tl.constexpr,
+    ROWS: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, VALUE_KEYS: tl.constexpr, COLUMNS: tl.constexpr,
     PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """The second product of a row tile, some columns and a split; with one split it is divided by its sum."""
@@ -170,7 +175,8 @@ def _values_kernel(
     lane = tl.arange(0, ROWS)
     column = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
     inside = (column < D)[None, :]
-    key = tl.arange(0, KEYS)
+    key = tl.arange(0, VALUE_KEYS)
+    SHARES: tl.constexpr = KEYS // VALUE_KEYS  # of a tile, which has one maximum
     w_ptr = weights_ptr + (local.to(tl.int64) * ROWS + lane)[:, None] * (span_tiles * KEYS) + key[None, :]
     top_ptr = tops_ptr + local.to(tl.int64) * span_tiles * ROWS + lane
     ring = (slot * KV_HEADS + kv_head) * capacity
@@ -178,22 +184,22 @@ def _values_kernel(
     top = tl.full([ROWS], -1.0e30, dtype=tl.float32)
     # The exponentials go to the matrix units as they lie in memory: whatever is computed between the load and the
     # product would pass through registers, which the compiler's pipeline of loads does not wait for.
-    for tile in range(begin, middle):
-        p = prefix_lo + tile * KEYS + key
+    for share in range(begin * SHARES, middle * SHARES):
+        p = prefix_lo + share * VALUE_KEYS + key
         v_at = (ring + tl.minimum(p, length - 1) % capacity)[:, None] * D + column[None, :]
-        new_top = tl.load(top_ptr + tile * ROWS)
+        new_top = tl.load(top_ptr + share // SHARES * ROWS)
         acc *= tl.exp2(top - new_top)[:, None]
         top = new_top
-        w = tl.load(w_ptr + tile * KEYS)
+        w = tl.load(w_ptr + share * VALUE_KEYS)
         v = tl.load(v_cache_ptr + v_at, mask=inside, other=0.0)
         acc = tl.dot(w, v, acc, input_precision=PRECISION)
     v_ptr = qkv_ptr + sequence.to(tl.int64) * n * WIDTH + (Q_HEADS + KV_HEADS + kv_head) * D
-    for tile in range(middle, end):
-        j = fresh_lo + (tile - prefix_tiles) * KEYS + key
-        new_top = tl.load(top_ptr + tile * ROWS)
+    for share in range(middle * SHARES, end * SHARES):
+        j = fresh_lo + (share - prefix_tiles * SHARES) * VALUE_KEYS + key
+        new_top = tl.load(top_ptr + share // SHARES * ROWS)
         acc *= tl.exp2(top - new_top)[:, None]
         top = new_top
-        w = tl.load(w_ptr + tile * KEYS)
+        w = tl.load(w_ptr + share * VALUE_KEYS)
         v = tl.load(v_ptr + tl.minimum(j, n - 1)[:, None] * WIDTH + column[None, :], mask=inside, other=0.0)
         acc = tl.dot(w, v, acc, input_precision=PRECISION)
     r = at * ROWS + lane
@@ -243,18 +249,19 @@ def attend_wide(
     if tiles.splits > 1:
         target = parts[entries * 2 : entries * (2 + width)]
     shape = {"Q_HEADS": q_heads, "KV_HEADS": kv_heads, "GROUP": group, "D": width, "ROWS": tiles.rows,
-             "KEYS": tiles.keys, "SPLITS": tiles.splits, "num_warps": tiles.warps,
+             "KEYS": tiles.keys, "SPLITS": tiles.splits,
              "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32", **early(qkv.device)}  # fmt: skip
     for first in range(0, every, at_once):
         count = min(at_once, every - first)
         numbers = (row_tiles, first, span // tiles.keys)
         _scores_kernel[(tiles.splits, count)](
             qkv, keys, slots, lengths, weights, tops, stats, n, window, capacity, int(causal), scale, *numbers,
-            DEPTH=tiles.depth, EVEN=width % tiles.depth == 0, num_stages=tiles.stages, **shape,
+            DEPTH=tiles.depth, EVEN=width % tiles.depth == 0, num_warps=tiles.warps, num_stages=tiles.stages, **shape,
         )  # fmt: skip
         _values_kernel[(triton.cdiv(width, tiles.columns), count, tiles.splits)](
             qkv, values, slots, lengths, weights, tops, stats, target, n, window, capacity, int(causal), *numbers,
-            COLUMNS=tiles.columns, num_stages=tiles.value_stages, **shape,
+            VALUE_KEYS=tiles.value_keys, COLUMNS=tiles.columns,
+            num_warps=tiles.value_warps, num_stages=tiles.value_stages, **shape,
         )  # fmt: skip
     if tiles.splits > 1:
         merge_splits(target, stats, out, splits=tiles.splits, width=width)

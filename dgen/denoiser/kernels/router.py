@@ -1,0 +1,120 @@
+"""The router: each token's experts, and each expert's tokens, grouped on the device.
+
+For each expert it writes the list of its assignments (token * top_k + place): no sort, no host. Their order depends
+on the run.
+"""
+
+# mypy: allow-untyped-defs
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import torch
+from torch import Tensor
+
+from dgen.jit import early, jit_for_any, take_turn, tl, triton
+
+
+@dataclass(frozen=True, slots=True)
+class Routing:
+    """Where tokens go: counts int32 [experts], and assignments int32 [experts, most tokens]."""
+
+    counts: Tensor
+    assignments: Tensor
+
+
+@jit_for_any("rows")
+def _router_kernel(
+    x_ptr, w_ptr, parts_ptr, rows, experts, depth,
+    ROWS: tl.constexpr, EXPERTS_BLOCK: tl.constexpr, DEPTH: tl.constexpr, SPAN: tl.constexpr, PRECISION: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    """Scores of some rows from SPAN entries of the depth: few rows would leave the card idle otherwise."""
+    take_turn(EARLY)
+    r = tl.program_id(0) * ROWS + tl.arange(0, ROWS)
+    expert = tl.arange(0, EXPERTS_BLOCK)
+    k = tl.program_id(1) * SPAN + tl.arange(0, DEPTH)
+    acc = tl.zeros([ROWS, EXPERTS_BLOCK], dtype=tl.float32)
+    for k0 in range(0, SPAN, DEPTH):
+        left = (k < depth - k0)[None, :]
+        x = tl.load(x_ptr + r[:, None] * depth + k[None, :] + k0, mask=(r < rows)[:, None] & left, other=0.0)
+        w_at = expert[:, None] * depth + k[None, :] + k0
+        w = tl.load(w_ptr + w_at, mask=(expert < experts)[:, None] & left, other=0.0)
+        acc = tl.dot(x, tl.trans(w), acc, input_precision=PRECISION)
+    out = (tl.program_id(1) * rows + r)[:, None] * experts + expert[None, :]
+    tl.store(parts_ptr + out, acc, mask=(r < rows)[:, None] & (expert < experts)[None, :])
+
+
+@jit_for_any("capacity", "rows")
+def _route_kernel(
+    parts_ptr, gain_ptr, weights_ptr, counts_ptr, assignments_ptr, rows, capacity, experts,
+    PARTS: tl.constexpr, TOP_K: tl.constexpr, EXPERTS_BLOCK: tl.constexpr, TOP_BLOCK: tl.constexpr,
+    EARLY: tl.constexpr,
+):  # fmt: skip
+    take_turn(EARLY)
+    row = tl.program_id(0)
+    expert = tl.arange(0, EXPERTS_BLOCK)
+    s = tl.zeros([EXPERTS_BLOCK], dtype=tl.float32)
+    for part in tl.static_range(PARTS):
+        s += tl.load(parts_ptr + (part * rows + row) * experts + expert, mask=expert < experts, other=0.0)
+    s = tl.where(expert < experts, s, float("-inf"))
+    first = tl.max(s, axis=0)
+    place = tl.arange(0, TOP_BLOCK)
+    share = tl.zeros([TOP_BLOCK], dtype=tl.float32)
+    chosen = tl.zeros([TOP_BLOCK], dtype=tl.int32)
+    for k in tl.static_range(TOP_K):
+        best = tl.max(s, axis=0)
+        index = tl.min(tl.where(s == best, expert, experts - 1), axis=0)
+        share = tl.where(place == k, tl.exp(best - first), share)
+        chosen = tl.where(place == k, index, chosen)
+        s = tl.where(expert == index, float("-inf"), s)
+    inside = place < TOP_K
+    share = tl.where(inside, share, 0.0)
+    gain = tl.load(gain_ptr + chosen, mask=inside, other=0.0).to(tl.float32)
+    tl.store(weights_ptr + row * TOP_K + place, share / tl.sum(share, axis=0) * gain, mask=inside)
+    at = tl.atomic_add(counts_ptr + chosen, 1, mask=inside)
+    # Scores that are no numbers may choose an expert twice: no list may run over.
+    inside = inside & (at < capacity)
+    tl.store(assignments_ptr + chosen * capacity + at, row * TOP_K + place, mask=inside)
+
+
+def route(x: Tensor, weight: Tensor, gain: Tensor, parts: Tensor, weights: Tensor, routing: Routing) -> None:
+    """Choose each token's experts and list each expert's assignments.
+
+    Args:
+        x: the router's input [tokens, H]; weight [experts, H]; their product runs in fp32 to the end, since the choice
+            hangs on small differences.
+        gain: per-expert scale [experts].
+        parts: fp32, at least `router_parts(H)` * tokens * experts entries.
+        weights: fp32 [tokens, top_k], filled: softmax over all experts, the chosen ones' made to sum to 1, times gain.
+            Equal scores: the lower expert.
+        routing: counts must be zero; filled.
+    """
+    tokens, depth = x.shape
+    experts = len(weight)
+    top_k = weights.shape[1]
+    block = triton.next_power_of_2(experts)
+    count = router_parts(depth)
+    _router_kernel[(triton.cdiv(tokens, 32), count)](
+        x, weight, parts, tokens, experts, depth,
+        ROWS=32, EXPERTS_BLOCK=max(16, block), DEPTH=64, SPAN=_ROUTER_SPAN, PRECISION=precision(x),
+        num_warps=4, **early(x.device),
+    )  # fmt: skip
+    _route_kernel[(tokens,)](
+        parts, gain, weights, routing.counts, routing.assignments, tokens, routing.assignments.shape[1], experts,
+        PARTS=count, TOP_K=top_k, EXPERTS_BLOCK=block, TOP_BLOCK=triton.next_power_of_2(top_k),
+        num_warps=1, **early(x.device),
+    )  # fmt: skip
+
+
+_ROUTER_SPAN = 256
+
+
+def router_parts(depth: int) -> int:
+    """How many parts of the depth the router's scores are summed from."""
+    return int(triton.cdiv(depth, _ROUTER_SPAN))
+
+
+def precision(x: Tensor) -> str:
+    """Of products in `x`'s dtype: fp32 ones must not round to tf32."""
+    return "ieee" if x.dtype == torch.float32 else "tf32"
