@@ -85,7 +85,7 @@ def doctor(asked: argparse.Namespace) -> None:
 
 def step(asked: argparse.Namespace) -> None:
     """A denoising step at a prompt of 1k tokens, with transformers beside it."""
-    bench(asked, "step", *sizes(asked, 1024, "1,4,8"), "--repeats", "10" if asked.large else "1")
+    bench(asked, "step", *sizes(asked, "1024", "1,4,8"), "--repeats", "10" if asked.large else "1")
 
 
 def long(asked: argparse.Namespace) -> None:
@@ -93,7 +93,7 @@ def long(asked: argparse.Namespace) -> None:
     bench(
         asked,
         "step",
-        *sizes(asked, 32768, "1"),
+        *sizes(asked, "32768", "1"),
         "--repeats",
         "10" if asked.large else "1",
         "--peer",
@@ -105,11 +105,11 @@ def long(asked: argparse.Namespace) -> None:
 def generate(asked: argparse.Namespace) -> None:
     """Whole requests alone and by eight, with and without log-probabilities."""
     length = ["--repeats", "3"] if asked.large else ["--tokens", "32", "--steps", "2", "--repeats", "1"]
-    bench(asked, "generate", *sizes(asked, 1024, "1,8"), "--logprobs", "20", *length)
+    bench(asked, "generate", *sizes(asked, "128,1024", "1,8"), "--logprobs", "20", *length)
 
 
-def sizes(asked: argparse.Namespace, tokens: int, batch: str) -> list[str]:
-    return ["--prompt-tokens", str(tokens if asked.large else 32), "--batch", batch]
+def sizes(asked: argparse.Namespace, tokens: str, batch: str) -> list[str]:
+    return ["--prompt-tokens", tokens if asked.large else "32", "--batch", batch]
 
 
 def bench(asked: argparse.Namespace, command: str, *options: str, name: str = "") -> None:
