@@ -87,7 +87,7 @@ def _captured(stand: Stand, call: Callable[[], object]) -> Callable[[], object]:
         raise
     except RuntimeError:
         return call
-    return found.graph.replay
+    return lambda: found.graph.replay()  # and not its method alone: `found` holds what the graph reads
 
 
 class _Still:

@@ -82,6 +82,32 @@ def test_json_has_every_cell_with_its_parts_floors_and_peer(bench_step):
     assert {"cpu", "torch", "transformers", "date"} <= set(found["environment"])
 
 
+@pytest.mark.gpu
+def test_on_a_card_the_parts_are_replayed_and_make_up_the_step(bench_step):
+    sizes = (
+        "--arch",
+        "tiny",
+        "--prompt-tokens",
+        "5,70",
+        "--batch",
+        "1,2",
+        "--repeats",
+        "3",
+        "--device",
+        "cuda",
+    )
+    code, out, _ = bench_step("--format", "json", "--dtype", "bfloat16", sizes=sizes)
+    assert code == 0
+    found = json.loads(out)
+    assert (found["settings"]["denoiser"], found["settings"]["graphs"]) == ("fused", True)
+    figures = {figure["key"]: figure["measurements"][0] for figure in found["figures"]}
+    for cell in ("b1.p5", "b2.p5", "b1.p70", "b2.p70"):
+        parts = ("decoder", "head", "sampler", "condition", "device", "host")
+        assert all(f"step.{cell}.{part}" in figures for part in parts)
+        assert len(figures[f"step.{cell}.decoder"]["seconds"]) == 3
+    assert all(cell["beyond_weights_bytes"] > 0 for cell in found["facts"]["cells"])
+
+
 def test_the_table_is_plain_when_piped_and_progress_goes_to_stderr(bench_step):
     code, out, err = bench_step("--peer", "none", "--batch", "1")
     assert code == 0
