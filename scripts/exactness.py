@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import gc
 import json
 from itertools import chain
 from typing import Any
@@ -48,6 +49,7 @@ def main() -> None:
     fused = FusedDenoiser(model, max_context=asked.prompt_tokens + (asked.canvases + 1) * canvas)
     ours = run(fused, prompt, canvases, cap=fused.softcap)
     del fused
+    gc.collect()  # its buffers, and the matrices that it joined
     theirs = run(ReferenceDenoiser(model), prompt, canvases, cap=None)
     for tensor in chain(model.parameters(), model.buffers()):
         tensor.data = tensor.data.float()  # each bf16 original is freed on the way

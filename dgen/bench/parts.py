@@ -8,12 +8,13 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from functools import partial
 
 import torch
 
 from dgen.bench.subject import Stand
 from dgen.denoiser.base import Denoiser, Tell
-from dgen.denoiser.capture import capture
+from dgen.denoiser.capture import Replay, capture
 from dgen.engine.canvas import CanvasState
 from dgen.engine.request import Request
 from dgen.engine.steps import Steps
@@ -87,7 +88,13 @@ def _captured(stand: Stand, call: Callable[[], object]) -> Callable[[], object]:
         raise
     except RuntimeError:
         return call
-    return lambda: found.graph.replay()  # and not its method alone: `found` holds what the graph reads
+    return partial(_replay, found, call)
+
+
+def _replay(found: Replay, reads: Callable[[], object]) -> None:
+    """`reads` holds the tensors that the graph reads: without it they are freed, and the graph reads them still."""
+    del reads
+    found.graph.replay()
 
 
 class _Still:

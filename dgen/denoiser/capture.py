@@ -12,12 +12,11 @@ from torch import Tensor
 
 @dataclass(frozen=True, slots=True)
 class Replay:
-    """A captured call, the tensors that it reads its arguments from, and the function, whose closure it reads too."""
+    """A captured call and the tensors that it reads its arguments from."""
 
     graph: Any
     inputs: tuple[Tensor, ...]
     result: Any
-    function: Callable[..., Any]
 
     def replay(self, *values: Tensor) -> Any:
         """Run it on `values`, of the shapes that were captured; the result's tensors hold until the next replay."""
@@ -47,4 +46,4 @@ def capture(function: Callable[..., Any], *inputs: Tensor, pool: Any = None) -> 
         with torch.cuda.graph(graph, pool=pool, stream=stream):
             result = function(*inputs)
     torch.cuda.current_stream(device).wait_stream(stream)
-    return Replay(graph, inputs, result, function)
+    return Replay(graph, inputs, result)

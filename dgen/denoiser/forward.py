@@ -31,18 +31,21 @@ class Forward:
     def __init__(self, weights: StackWeights, workspace: Workspace, cache: SlotCache) -> None:
         self._weights, self._workspace, self._cache = weights, workspace, cache
 
-    def encode(self, slots: Tensor, ids: Tensor) -> None:
-        """Causal pass over ids int64 [m, n] that appends their KV to the slots [m]; the lengths move on."""
+    def encode(self, slots: Tensor, ids: Tensor, counts: Tensor) -> None:
+        """Causal pass that appends the KV of the first counts [m] of ids int64 [m, n] to the slots [m].
+
+        The lengths move on by as much; what stands behind the counts is padding, which reaches nothing.
+        """
         n = ids.shape[1]
         x = self._embed(ids, None)
         rotations = self._rotations(slots, n)
         *layers, last = range(len(self._weights.layers))
         for index in layers:
-            x = self._layer(index, x, slots, n, rotations, causal=True)
+            x = self._layer(index, x, slots, n, rotations, counts)
         # Nothing reads the encoder's output: of its last layer only keys and values are wanted.
         qkv = self._project(self._weights.layers[last], x, rotations, keys_only=True)
-        self._write(last, qkv, slots, n)
-        self._cache.lengths.index_add_(0, slots, torch.full_like(slots, n))
+        self._write(last, qkv, slots, n, counts)
+        self._cache.lengths.index_add_(0, slots, counts)
         self._cache.lengths[self._cache.num_slots].zero_()
 
     def decode(self, slots: Tensor, ids: Tensor, signal: SignalWeights, soft: Tensor) -> Tensor:
@@ -54,7 +57,7 @@ class Forward:
         x = self._embed(ids, self._signal(signal, slots, soft))
         rotations = self._rotations(slots, n)
         for index in range(len(self._weights.layers)):
-            x = self._layer(index, x, slots, n, rotations, causal=False)
+            x = self._layer(index, x, slots, n, rotations, None)
         return x
 
     def _signal(self, signal: SignalWeights, slots: Tensor, soft: Tensor) -> Tensor:
@@ -89,15 +92,16 @@ class Forward:
         return found
 
     def _layer(
-        self, index: int, x: Tensor, slots: Tensor, n: int, rotations: Rotations, *, causal: bool
+        self, index: int, x: Tensor, slots: Tensor, n: int, rotations: Rotations, counts: Tensor | None
     ) -> Tensor:
+        """With counts causal, and so many rows' keys and values are kept."""
         layer, work = self._weights.layers[index], self._workspace
         rows, width = x.shape
         qkv = self._project(layer, x, rotations)
         attended = work.of("attended", rows, layer.q_heads * layer.head_dim)
-        self._attend(index, qkv, slots, attended, n, causal)
-        if causal:
-            self._write(index, qkv, slots, n)
+        self._attend(index, qkv, slots, attended, n, counts is not None)
+        if counts is not None:
+            self._write(index, qkv, slots, n, counts)
         projected = work.of("projected", rows, width)
         _product(attended, layer.o, layer.o_bias, projected)
         return self._feed_forward(index, projected)
@@ -152,11 +156,9 @@ class Forward:
         )
         return qkv
 
-    def _write(self, index: int, qkv: Tensor, slots: Tensor, n: int) -> None:
-        cache = self._cache
-        write_cache(
-            qkv, cache.layers[index], slots, cache.lengths, n=n, q_heads=self._weights.layers[index].q_heads
-        )
+    def _write(self, index: int, qkv: Tensor, slots: Tensor, n: int, counts: Tensor) -> None:
+        cache, heads = self._cache, self._weights.layers[index].q_heads
+        write_cache(qkv, cache.layers[index], slots, cache.lengths, counts, n=n, q_heads=heads)
 
     def _feed_forward(self, index: int, projected: Tensor) -> Tensor:
         layers, work, eps = self._weights.layers, self._workspace, self._weights.eps

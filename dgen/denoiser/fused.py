@@ -1,7 +1,7 @@
 """The CUDA path: our own forward over transformers' weights, a KV cache of slots, many slots in one pass.
 
 What it computes is held against the reference denoiser; what it can't run it refuses by name. Passes read nothing
-back, so that steps can be captured as CUDA graphs by whoever runs them; commits are captured here.
+back, so that steps can be captured as CUDA graphs by whoever runs them; causal passes are captured here.
 """
 
 from __future__ import annotations
@@ -18,10 +18,14 @@ from dgen.denoiser.cache import SlotCache
 from dgen.denoiser.capture import Replay, capture
 from dgen.denoiser.forward import Forward
 from dgen.denoiser.need import PREFILL_CHUNK, Need, fused_need, most_rows
+from dgen.denoiser.tiles import SPLIT_ROWS
 from dgen.denoiser.weights import signal_weights, stack_weights, unsupported
 from dgen.denoiser.workspace import Workspace
 from dgen.errors import SettingsError
 from dgen.jit import compiling_only, has_triton, is_interpreted
+
+CAPTURED_ROWS = 1024
+"""Rows of the largest prefill that is captured: from here on a pass takes longer than it takes to launch."""
 
 
 class FusedDenoiser:
@@ -33,7 +37,7 @@ class FusedDenoiser:
         max_context: positions of a slot; None for as many as the model has and the memory holds.
         least_context: what None must come to at least; by default two canvases.
         free: bytes that may be allocated; None asks the device.
-        graphs: whether commits are captured as CUDA graphs.
+        graphs: whether causal passes are captured as CUDA graphs.
 
     Raises:
         SettingsError: the model can't be run this way, or the memory can't hold that context.
@@ -81,7 +85,7 @@ class FusedDenoiser:
             num_slots * self.canvas_len, self.vocab_size, dtype=dtype, device=self.device
         )
         self._graphs = graphs and self.device.type == "cuda"
-        self._commits: dict[int, Replay] = {}
+        self._causal: dict[tuple[int, int], Replay | None] = {}
         self._why_eager = ""
 
     def _fit(self, most: int, wanted: int | None, least: int, free: int | None) -> int:
@@ -108,19 +112,21 @@ class FusedDenoiser:
         )
 
     def prepare(self, tell: Tell | None = None) -> None:
-        """See `Denoiser.prepare`: the kernels of causal passes, and one canvas' commit as a graph."""
+        """See `Denoiser.prepare`: the kernels of causal passes, and one canvas' pass as a graph."""
         if self.device.type != "cuda":
             return
         started = time.perf_counter()
         spare = torch.tensor([self.num_slots], device=self.device)
         with torch.inference_mode(), compiling_only():
-            for n in (self.canvas_len, PREFILL_CHUNK // 4, PREFILL_CHUNK):
-                self._encoder.encode(spare, torch.zeros(1, n, dtype=torch.int64, device=self.device))
+            for n in (self.canvas_len, SPLIT_ROWS, CAPTURED_ROWS, PREFILL_CHUNK):
+                self._encoder.encode(
+                    spare, torch.zeros(1, n, dtype=torch.int64, device=self.device), torch.ones_like(spare)
+                )
         if tell is not None:
             tell(f"prefill: compiled in {time.perf_counter() - started:.1f} s")
         if self._graphs:
             started = time.perf_counter()
-            captured = self._commit_graph(1) is not None
+            captured = self._graph((1, self.canvas_len)) is not None
             if tell is not None:
                 took = f"captured in {time.perf_counter() - started:.1f} s"
                 tell(f"commits of 1: {took if captured else self._why_eager}")
@@ -136,7 +142,12 @@ class FusedDenoiser:
         """See `Denoiser.extend`; ids [n], n >= 1."""
         slots = torch.tensor([slot], device=self.device)
         for chunk in ids.split(PREFILL_CHUNK):
-            self._encoder.encode(slots, chunk[None])
+            n = padded(len(chunk)) if self.device.type == "cuda" else len(chunk)
+            rows = torch.nn.functional.pad(chunk, (0, n - len(chunk)))[None]
+            # A size that was met before is worth a graph; a lone prompt would only wait for it.
+            captured = n <= CAPTURED_ROWS and (1, n) in self._causal
+            self._causal.setdefault((1, n))
+            self._append(slots, rows, torch.full_like(slots, len(chunk)), captured=captured)
 
     @torch.inference_mode()
     def copy(self, source: int, target: int) -> None:
@@ -168,31 +179,36 @@ class FusedDenoiser:
         while done < len(slots):
             size = 1 << (len(slots) - done).bit_length() - 1
             part = slice(done, done + size)
-            graph = self._commit_graph(size)
-            if graph is None:
-                self._commit(slots[part], ids[part])
-            else:
-                graph.replay(slots[part], ids[part])
+            counts = torch.full_like(slots[part], self.canvas_len)
+            self._append(slots[part], ids[part], counts, captured=True)
             done += size
 
-    def _commit(self, slots: Tensor, ids: Tensor) -> None:
-        self._encoder.encode(slots, ids)
+    def _append(self, slots: Tensor, ids: Tensor, counts: Tensor, *, captured: bool) -> None:
+        """A causal pass, by its graph if `captured` and there is or can be one."""
+        graph = self._graph((len(ids), ids.shape[1])) if captured else None
+        if graph is None:
+            self._encode(slots, ids, counts)
+        else:
+            graph.replay(slots, ids, counts)
+
+    def _encode(self, slots: Tensor, ids: Tensor, counts: Tensor) -> None:
+        self._encoder.encode(slots, ids, counts)
         self._soft.index_fill_(0, slots, 0.0)
 
-    def _commit_graph(self, size: int) -> Replay | None:
-        """The captured commit of that many canvases; None where commits run eagerly."""
-        if not self._graphs or size in self._commits:
-            return self._commits.get(size)
-        spare = torch.full((size,), self.num_slots, dtype=torch.int64, device=self.device)
-        ids = torch.zeros(size, self.canvas_len, dtype=torch.int64, device=self.device)
+    def _graph(self, shape: tuple[int, int]) -> Replay | None:
+        """The captured causal pass over ids of that shape; None where causal passes run eagerly."""
+        if not self._graphs or self._causal.get(shape) is not None:
+            return self._causal.get(shape)
+        spare = torch.full(shape[:1], self.num_slots, dtype=torch.int64, device=self.device)
+        ids = torch.zeros(shape, dtype=torch.int64, device=self.device)
         try:
-            self._commits[size] = capture(self._commit, spare, ids)
+            self._causal[shape] = capture(self._encode, spare, ids, torch.ones_like(spare))
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:
             self._graphs = False
             self._why_eager = f"eager, capture failed: {str(error).splitlines()[0]}"
-        return self._commits.get(size)
+        return self._causal.get(shape)
 
     @torch.inference_mode()
     def release(self, slot: int) -> None:
@@ -213,6 +229,18 @@ class FusedDenoiser:
             "head": lambda: torch.mm(x, self._head.t(), out=self._logits[:rows]),
             "condition": lambda: self.condition(spare, probs, temps, probs, pinned),
         }
+
+
+def padded(n: int) -> int:
+    """Rows that a prefill of n takes: a dozen sizes, so that passes are captured once and used again.
+
+    The steps between sizes are an eighth of the next power of two and at least 64. Large passes keep the card busy
+    without a graph, and are as long as they are.
+    """
+    if n > CAPTURED_ROWS:
+        return n
+    step = max(64, (1 << (n - 1).bit_length()) // 8)
+    return -(-n // step) * step
 
 
 def require_fused(model: Any, *, device: torch.device | None = None) -> None:

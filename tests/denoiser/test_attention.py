@@ -232,21 +232,28 @@ def test_a_slot_sees_nothing_of_another(draw, dtype, tiles):
 
 @pytest.mark.parametrize("n", [1, 5, WINDOW - 1, WINDOW, 2 * WINDOW + 3])
 @pytest.mark.parametrize("size", [16, 20])
-def test_a_pass_is_appended_to_the_ring(draw, dtype, n, size):
+@pytest.mark.parametrize("padding", [0, 1, WINDOW])
+def test_a_pass_is_appended_to_the_ring_and_padding_is_not(draw, dtype, n, size, padding):
     made = Pass.drawn(draw, dtype, n=n, heads=(4, 2), size=size, window=WINDOW)
     want = [side.clone() for side in made.cache]
     capacity = want[0].shape[2]
     for place, slot in enumerate(SLOTS):
         if slot == len(LENGTHS):
             continue
-        for i in range(n):
+        for i in range(n - padding):
             row = made.qkv[place * n + i]
             at = (LENGTHS[slot] + i) % capacity
             want[0][slot, :, at], want[1][slot, :, at] = row[4:6], row[6:8]
     # One ring more stands behind the last: the spare slot's, if it had one.
     behind = [torch.cat([side, torch.full_like(side[:1], 7.0)]) for side in made.cache]
     write_cache(
-        made.qkv, (behind[0][:-1], behind[1][:-1]), made.slots, made.lengths, n=n, q_heads=made.q_heads
+        made.qkv,
+        (behind[0][:-1], behind[1][:-1]),
+        made.slots,
+        made.lengths,
+        torch.full_like(made.slots, n - padding),
+        n=n,
+        q_heads=made.q_heads,
     )
     for got, expected in zip(behind, want, strict=True):
         assert torch.equal(got[:-1].nan_to_num(9.0), expected.nan_to_num(9.0))

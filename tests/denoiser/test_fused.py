@@ -6,11 +6,12 @@ from dataclasses import replace
 
 import pytest
 import torch
+from close import assert_close
 from passes import Pair, capped, pair
 from tiny import tiny_model
 
 from dgen.denoiser import forward, fused, workspace
-from dgen.denoiser.fused import FusedDenoiser
+from dgen.denoiser.fused import FusedDenoiser, padded
 from dgen.denoiser.kernels.wide_attention import WideTiles
 from dgen.denoiser.reference import ReferenceDenoiser
 
@@ -89,6 +90,31 @@ def test_a_released_slot_leaves_nothing_to_its_next_tenant():
     fresh.prefill(0, prompt)
     assert torch.equal(used.denoise(both.rows([0]), canvas[:1]), fresh.denoise(both.rows([0]), canvas[:1]))
     assert torch.equal(used.denoise(both.rows([1]), canvas[1:]), neighbour)
+
+
+def test_padding_behind_a_prompt_reaches_nothing():
+    """On a card prompts are padded to the sizes of captured passes; here beyond what the sliding ring holds."""
+    model = model_of(layers="sf")
+    padded_to, exact = FusedDenoiser(model, num_slots=2), FusedDenoiser(model, num_slots=2)
+    both = Pair(padded_to, exact)
+    for slot, count in ((0, 3), (1, 11)):
+        prompt, more = both.ids(count), both.ids(2)
+        for ids in (prompt, more):
+            exact.extend(slot, ids)
+            rows = torch.nn.functional.pad(ids, (0, 20 - len(ids)))[None]
+            padded_to._append(both.rows([slot]), rows, torch.tensor([len(ids)]), captured=False)
+    assert torch.equal(padded_to._cache.lengths, exact._cache.lengths)
+    for got, want in zip(padded_to._cache.layers, exact._cache.layers, strict=True):
+        assert_close(got[0], want[0].double())
+        assert_close(got[1], want[1].double())
+
+
+@pytest.mark.parametrize("n", [*range(1, 1200, 7), 64, 128, 256, 512, 513, 1024, 1025, 4096])
+def test_prompts_are_padded_to_few_sizes(n):
+    assert n <= padded(n) < n + max(64, n / 4)
+    assert padded(padded(n)) == padded(n)
+    assert len({padded(m) for m in range(1, 1025)}) == 12
+    assert padded(n) == n or padded(n) % 64 == 0
 
 
 def test_the_spare_slot_takes_part_and_keeps_nothing():

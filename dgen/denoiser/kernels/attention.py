@@ -139,15 +139,16 @@ def _merge_splits_kernel(
 
 @jit_for_any("n", "capacity", "num_slots")
 def _write_cache_kernel(
-    qkv_ptr, k_cache_ptr, v_cache_ptr, slots_ptr, lengths_ptr, n, capacity, num_slots,
+    qkv_ptr, k_cache_ptr, v_cache_ptr, slots_ptr, lengths_ptr, counts_ptr, n, capacity, num_slots,
     Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, D: tl.constexpr, D_BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
     take_turn(EARLY)
     i, sequence = tl.program_id(0), tl.program_id(1)
     slot = tl.load(slots_ptr + sequence)
+    count = tl.load(counts_ptr + sequence)
     # A row beyond the ring is one whose place a later row of this pass takes; the spare slot has no cache.
-    if (i >= n - capacity) & (slot < num_slots):
+    if (i < count) & (i >= count - capacity) & (slot < num_slots):
         p = tl.load(lengths_ptr + slot) + i
         row = sequence.to(tl.int64) * n + i
         d = tl.arange(0, D_BLOCK)
@@ -222,16 +223,24 @@ def merge_splits(parts: Tensor, stats: Tensor, out: Tensor, *, splits: int, widt
 
 
 def write_cache(
-    qkv: Tensor, cache: tuple[Tensor, Tensor], slots: Tensor, lengths: Tensor, *, n: int, q_heads: int
+    qkv: Tensor,
+    cache: tuple[Tensor, Tensor],
+    slots: Tensor,
+    lengths: Tensor,
+    counts: Tensor,
+    *,
+    n: int,
+    q_heads: int,
 ) -> None:
-    """Append the keys and values of m passes of n rows each behind their slots' prefixes; arguments as in `attend`.
+    """Append the keys and values of the first counts (int64 [m]) rows of m passes of n rows behind their slots'
+    prefixes; other arguments as in `attend`.
 
     To be called after the pass's attention: a ring's oldest positions make room.
     """
     keys, values = cache
     kv_heads, capacity, width = keys.shape[1:]
     _write_cache_kernel[(n, len(slots))](
-        qkv, keys, values, slots, lengths, n, capacity, len(keys),
+        qkv, keys, values, slots, lengths, counts, n, capacity, len(keys),
         Q_HEADS=q_heads, KV_HEADS=kv_heads, D=width, D_BLOCK=triton.next_power_of_2(width),
         num_warps=2, **early(qkv.device),
     )  # fmt: skip
