@@ -130,7 +130,7 @@ def exactness(asked: argparse.Namespace) -> None:
 def buckets(asked: argparse.Namespace) -> None:
     """How many requests get other tokens beside seven strangers than alone, which is another size of batch."""
     found = {}
-    lines = [line["prompt"] for line in prompts(320 if asked.large else 16)]
+    lines = [line["prompt"] for line in prompts(160 if asked.large else 16)]
     for dtype in ("float32", "bfloat16"):
         ids: dict[int, dict[str, list[int]]] = {}
         for slots in (1, 8):
@@ -155,7 +155,7 @@ def canvas(asked: argparse.Namespace) -> None:
     """Tokens a second of a story with the live canvas on a terminal, and without; runs alternate."""
     rates: dict[str, list[float]] = {"on": [], "off": []}
     tokens = "2000" if asked.large else "64"
-    for _ in range(5 if asked.large else 1):
+    for _ in range(4 if asked.large else 1):
         for draft in ("off", "on"):
             argv = ["generate", "--prompt", STORY, "--seed", "3", "--format", "json", "--draft", draft]
             argv += ["--device", asked.device, "--max-tokens", tokens, "--set", "confidence=0"]
@@ -195,7 +195,7 @@ def terminal() -> Any:
 def batch(asked: argparse.Namespace) -> None:
     """A file of prompts through the built-in checkpoint: one slot and eight, log-probabilities and none."""
     source = asked.output / "prompts.jsonl"
-    lines = [{"id": line["id"], "prompt": line["prompt"]} for line in prompts(400 if asked.large else 16)]
+    lines = [{"id": line["id"], "prompt": line["prompt"]} for line in prompts(120 if asked.large else 16)]
     source.write_text("".join(json.dumps(line) + "\n" for line in lines), encoding="utf-8")
     found = {}
     for slots in ("1", "8"):
@@ -230,7 +230,7 @@ def batch(asked: argparse.Namespace) -> None:
 
 def quality(asked: argparse.Namespace) -> None:
     """The built-in checkpoint's own figures on this device."""
-    each = "100" if asked.large else "1"
+    each = "40" if asked.large else "1"
     file = str(asked.output / "quality.json")
     script("make_builtin", ["measure", "--each", each, "--device", asked.device, "--output", file])
 
