@@ -86,6 +86,7 @@ class FusedDenoiser:
         )
         self._graphs = graphs and self.device.type == "cuda"
         self._causal: dict[tuple[int, int], Replay | None] = {}
+        self._pool: Any = None
         self._why_eager = ""
 
     def _fit(self, most: int, wanted: int | None, least: int, free: int | None) -> int:
@@ -202,7 +203,9 @@ class FusedDenoiser:
         spare = torch.full(shape[:1], self.num_slots, dtype=torch.int64, device=self.device)
         ids = torch.zeros(shape, dtype=torch.int64, device=self.device)
         try:
-            self._causal[shape] = capture(self._encode, spare, ids, torch.ones_like(spare))
+            # One causal pass at a time: their graphs can share what they take for a moment.
+            self._pool = self._pool or torch.cuda.graph_pool_handle()
+            self._causal[shape] = capture(self._encode, spare, ids, torch.ones_like(spare), pool=self._pool)
         except torch.OutOfMemoryError:
             raise
         except RuntimeError as error:

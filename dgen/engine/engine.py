@@ -159,11 +159,12 @@ class Engine:
         try:
             launched, self._launched = self._launched, None
             jobs, result = launched or self._launch(list(running.values()))
-            seen = read_back(result)
-            going_on, converging, failed = sort_out(jobs, seen)
+            reading = read_back(result)
+            going_on, converging, failed = sort_out(jobs, reading)
             if self._steps.ahead and len(going_on) == len(jobs):
                 # Nothing of this result is needed any more: the card goes on while the consumer looks at the step.
                 self._launched = self._launch(list(running.values()))
+            seen = reading.views()
             cuts = {row: cut(jobs[row], seen[row].argmax) for row in converging}
             logprobs = self._logprobs(result, jobs, cuts)
         except torch.OutOfMemoryError as full:

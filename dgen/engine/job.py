@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 
 from dgen.engine.events import ConvergedBy, Emitted, FinishReason
 from dgen.engine.request import Request
-from dgen.engine.step import StepView
+from dgen.engine.step import Reading
 from dgen.errors import MemoryLimitError, NumericalError
 
 
@@ -39,12 +39,11 @@ def out_of_memory(error: Exception, doing: str) -> MemoryLimitError:
 
 
 def sort_out(
-    jobs: Sequence[Job], seen: Sequence[StepView]
+    jobs: Sequence[Job], reading: Reading
 ) -> tuple[list[int], list[int], list[tuple[Job, NumericalError]]]:
     """Rows that take another step, rows that converged at this one, and requests whose logits are broken."""
     going_on, converging, failed = [], [], []
-    for row, (job, found) in enumerate(zip(jobs, seen, strict=True)):
-        broken = next((p for p, entropy in enumerate(found.entropy) if entropy != entropy), None)
+    for row, (job, confident, broken) in enumerate(zip(jobs, reading.confident, reading.broken, strict=True)):
         if broken is not None:
             where = f"canvas {job.canvas}, step {job.step}, position {broken}"
             failed.append(
@@ -56,7 +55,7 @@ def sort_out(
                     ),
                 )
             )
-        elif found.confident or job.step + 1 == job.request.steps:
+        elif confident or job.step + 1 == job.request.steps:
             converging.append(row)
         else:
             going_on.append(row)

@@ -140,17 +140,39 @@ class StepView:
     confident: bool
 
 
-def read_back(result: StepResult) -> list[StepView]:
-    """The one device-to-host copy of a step."""
-    n = result.entropy.shape[1]
-    return [
-        StepView(
-            tuple(row[:n]),
-            tuple(int(token_id) for token_id in row[n : 2 * n]),
-            tuple(flag != 0 for flag in row[2 * n : 3 * n]),
-            row[3 * n],
-            row[3 * n + 1],
-            row[3 * n + 2] != 0,
-        )
-        for row in result.packed.tolist()
-    ]
+class Reading:
+    """A step's result on the host, in one copy: first what decides how it goes on, then, when asked, all of it.
+
+    Attributes:
+        confident: of each slot.
+        broken: the first position of each slot whose row defines no distribution; None where all do.
+    """
+
+    def __init__(self, packed: torch.Tensor, canvas_len: int) -> None:
+        self._packed, self._canvas_len = packed, canvas_len
+        self.confident: list[bool] = (packed[:, -1] != 0).tolist()
+        nan = packed[:, :canvas_len].isnan()
+        first = nan.int().argmax(dim=1).tolist()
+        self.broken: list[int | None] = [
+            at if bad else None for at, bad in zip(first, nan.any(dim=1).tolist(), strict=True)
+        ]
+
+    def views(self) -> list[StepView]:
+        """Of each slot; a third of a millisecond of plain Python for 2,048 positions, which no card need wait for."""
+        n = self._canvas_len
+        return [
+            StepView(
+                tuple(row[:n]),
+                tuple(int(token_id) for token_id in row[n : 2 * n]),
+                tuple(flag != 0 for flag in row[2 * n : 3 * n]),
+                row[3 * n],
+                row[3 * n + 1],
+                row[3 * n + 2] != 0,
+            )
+            for row in self._packed.tolist()
+        ]
+
+
+def read_back(result: StepResult) -> Reading:
+    """The one device-to-host copy of a step, which waits for it."""
+    return Reading(result.packed.cpu(), result.entropy.shape[1])
