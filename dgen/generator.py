@@ -162,6 +162,7 @@ class Generator:
         Raises:
             UsageError: the job has been run, or another stream of this model has not ended.
         """
+        self.engine.require_idle()  # before the job is used up
         job.begin()
         # Closed by name: whoever keeps an exception that passes here keeps this frame, and the engine would stay taken.
         with contextlib.closing(self.engine.run([job.request])) as events:

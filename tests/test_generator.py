@@ -149,9 +149,11 @@ def test_an_abandoned_stream_leaves_the_model_usable(model):
 def test_two_streams_at_once_are_refused(model):
     first = model.stream("red fox", **ASK)
     next(first)
+    job = model.job("a cat sat", **ASK)
     with pytest.raises(UsageError, match="already running"):
-        next(model.stream("a cat sat", **ASK))
+        next(model.run(job))
     assert isinstance(list(first)[-1], Finished)
+    assert isinstance(list(model.run(job))[-1], Finished)  # it was refused, not used up
 
 
 def test_torchs_global_generator_is_left_alone(model):

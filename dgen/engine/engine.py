@@ -104,10 +104,7 @@ class Engine:
         Raises:
             UsageError: an earlier run of this engine has not ended; its slots are taken.
         """
-        if self._active:
-            raise UsageError(
-                "this model is already running a request", hint="Finish or close the earlier stream first."
-            )
+        self.require_idle()
         waiting = enumerate(requests)  # may raise, hence before the engine is taken
         self._active = True
         self._stops.clear()
@@ -137,6 +134,13 @@ class Engine:
             self._launched = None
             self._active = False
             self._interrupted = False  # here, so that an interrupt before the first step is not lost
+
+    def require_idle(self) -> None:
+        """Raises UsageError: an earlier run of this engine has not ended; its slots are taken."""
+        if self._active:
+            raise UsageError(
+                "this model is already running a request", hint="Finish or close the earlier stream first."
+            )
 
     def _admit(self, job: Job, running: dict[int, Job], free: list[int]) -> Iterator[Event]:
         try:
