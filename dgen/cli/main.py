@@ -16,7 +16,7 @@ from typing import Any, NoReturn
 
 from dgen.cli.interruption import Interruption, Terminated, unwind_on_termination
 from dgen.cli.sink import ClosedPipe, Sink, standard_streams, wants_color
-from dgen.errors import DgenError, OutputError, UsageError
+from dgen.errors import DgenError, OutputError, UsageError, as_ours
 
 # Options of other tools that this model's sampler can't honour: refused with the reason, never ignored.
 FOREIGN_OPTIONS = {
@@ -88,7 +88,7 @@ def run(argv: Sequence[str]) -> int:
         usage = _usage_error(error, command, argv)
         if usage is not None:
             return _fail(usage, debug)
-        return _fail(_unexpected(error), debug)
+        return _fail(as_ours(error), debug)
 
 
 def _show_flags_plainly(command: Any, parent: Any = None) -> None:
@@ -173,15 +173,3 @@ def _path_of(command: Any, argv: Sequence[str]) -> str:
             break
         path.append(word)
     return " ".join(path)
-
-
-def _unexpected(error: Exception) -> DgenError:
-    name = type(error).__name__
-    lines = str(error).strip().splitlines() or [""]
-    if name == "OutOfMemoryError":
-        return DgenError(
-            f"the GPU is out of memory: {lines[0]}", hint="Shorten the prompt, or use --device cpu."
-        )
-    return DgenError(
-        f"unexpected {name}: {lines[0]}", hint="Run again with --debug to see where; this is a bug in dgen."
-    )
