@@ -52,3 +52,23 @@ class MemoryLimitError(DgenError):
 
 class OutputError(DgenError):
     """Output can't be written."""
+
+
+def as_ours(error: Exception) -> DgenError:
+    """What nobody foresaw, in the form of ours: memory that ran out, or else a bug."""
+    if isinstance(error, DgenError):
+        return error
+    name = type(error).__name__
+    line = (str(error).strip().splitlines() or ["no reason given"])[0]
+    if name == "OutOfMemoryError":  # torch's, of a card
+        return MemoryLimitError(
+            f"the GPU is out of memory: {line}", hint="Shorten the prompt, or use --device cpu."
+        )
+    # torch has no class of its own for a CPU's memory.
+    if isinstance(error, MemoryError) or (isinstance(error, RuntimeError) and "not enough memory" in line):
+        return MemoryLimitError(
+            f"out of memory: {line}", hint="Shorten the prompt or --max-tokens, or take fewer --slots."
+        )
+    return DgenError(
+        f"unexpected {name}: {line}", hint="Run again with --debug to see where; this is a bug in dgen."
+    )

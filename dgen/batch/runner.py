@@ -7,7 +7,7 @@ the one that failed waits its turn again. Knows a Generator by its methods; prin
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from functools import partial
 from typing import TYPE_CHECKING
@@ -18,9 +18,10 @@ from dgen.batch.room import Room
 from dgen.batch.source import Problem, Source
 from dgen.batch.tally import Tally
 from dgen.batch.writer import Writer
-from dgen.engine.events import Completion, Finished
-from dgen.errors import DgenError, UsageError
+from dgen.engine.events import Completion, Event, Finished
+from dgen.errors import DgenError, MemoryLimitError, UsageError, as_ours
 from dgen.output.records import Record
+from dgen.output.text import Piece
 from dgen.settings import Resolved
 
 if TYPE_CHECKING:
@@ -56,8 +57,8 @@ class Runner:
         self._run_seed, self._tally, self._tell, self._show = run_seed, tally, tell, show
         self._again: deque[Item] = deque()
         self._room = Room(generator.denoiser.num_slots)
-        # By request id, with how often the room had shrunk when it came in.
-        self._running: dict[str, tuple[Item, int]] = {}
+        # By request id: the line, its job, and how often the room had shrunk when it came in.
+        self._running: dict[str, tuple[Item, Job, int]] = {}
         self.interrupted = False
 
     def interrupt(self) -> None:
@@ -89,13 +90,23 @@ class Runner:
             OutputError, BrokenPipeError: the output can't be written.
         """
         while True:
-            for job, event in self._generator.run_many(_Feed(self._next)):
+            for job, event in self._events():
                 self._tally.hear(event)
                 if isinstance(event, Finished):
                     self._finish(job, event.completion)
                 self._show()
             if self.interrupted or (self._source.ended and not self._again):
                 return
+
+    def _events(self) -> Iterator[tuple[Job, Event | Piece]]:
+        try:
+            yield from self._generator.run_many(_Feed(self._next))
+        except (MemoryError, RuntimeError) as error:
+            # The engine foresees a card's memory alone: a CPU's ends its run.
+            full = as_ours(error)
+            if not isinstance(full, MemoryLimitError):
+                raise
+            self._start_over(full)
 
     def _next(self) -> Job | None:
         """The next job; None when there is none, or none for now."""
@@ -108,7 +119,7 @@ class Runner:
             if isinstance(item, Problem):
                 self._refuse_line(item)
             elif (job := self._build(item)) is not None:
-                self._running[job.request_id] = item, self._room.shrunk
+                self._running[job.request_id] = item, job, self._room.shrunk
                 self._tally.running = len(self._running)
                 return job
         return None
@@ -125,17 +136,28 @@ class Runner:
                 request_id=str(item.number),
                 **settings,
             )
-        except DgenError as error:
+        except Exception as error:  # whatever goes wrong with one line, the others are worth having
             asked = replace(item.resolved.settings, seed=settings["seed"])
-            self._refuse(item, error, Resolved(asked, item.resolved.sources))
+            self._refuse(item, as_ours(error), Resolved(asked, item.resolved.sources))
             return None
+
+    def _start_over(self, error: DgenError) -> None:
+        """Memory ran out, and all that ran is gone: each waits its turn again, but for one that was alone."""
+        for number, (item, job, shrunk) in list(self._running.items()):
+            del self._running[number]
+            if self._make_room(shrunk):
+                self._again.append(item)
+            else:
+                self._tell(f"line {item.number}: {error.message}", error.hint)
+                self._writer.put(partial(self._broken, item, job, error), item.number, failed=True)
+        self._tally.running = 0
 
     def _seed(self, item: Item) -> int:
         own = item.resolved.settings.seed
         return line_seed(self._run_seed, item.key) if own is None else own
 
     def _finish(self, job: Job, completion: Completion) -> None:
-        item, shrunk = self._running.pop(job.request_id)
+        item, _, shrunk = self._running.pop(job.request_id)
         self._tally.running = len(self._running)
         if completion.finish_reason == "interrupted":
             return

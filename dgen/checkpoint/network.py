@@ -36,12 +36,23 @@ def build_config(folder: Path, *, name: str, advice: str = "") -> Any:
         config: Any = DiffusionGemmaConfig.from_pretrained(folder, local_files_only=True)
     except Exception as error:  # config classes check themselves and raise what they like
         raise _no_model(name, one_line(error), advice) from error
-    cap = config.text_config.final_logit_softcapping
-    if not isinstance(cap, (int, float)) or not cap > 0:
-        raise _no_model(name, f"final_logit_softcapping is {cap}", advice)
-    if not isinstance(config.canvas_length, int) or config.canvas_length < 1:
-        raise _no_model(name, f"canvas_length is {config.canvas_length}", advice)
+    if found := flaw(config):
+        raise _no_model(name, found, advice)
     return config
+
+
+def flaw(config: Any) -> str:
+    """What keeps a DiffusionGemmaConfig that transformers accepts from being run; empty where nothing does."""
+    text = config.text_config
+    cap, window = text.final_logit_softcapping, text.sliding_window
+    if not isinstance(cap, (int, float)) or not cap > 0:
+        return f"final_logit_softcapping is {cap}"
+    if not isinstance(config.canvas_length, int) or config.canvas_length < 1:
+        return f"canvas_length is {config.canvas_length}"
+    # transformers' cache keeps the last `window - 1` positions, and takes the last 0 for all of them.
+    if window < 2 and "sliding_attention" in text.layer_types:
+        return f"sliding_window is {window}, and 2 is the least"
+    return ""
 
 
 def build_skeleton(config: Any, *, name: str, advice: str = "") -> Any:

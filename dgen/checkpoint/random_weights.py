@@ -89,6 +89,8 @@ def build_empty(architecture: Architecture, *, dtype: torch.dtype | None = None)
             vision_config=Gemma4VisionConfig(**architecture.vision),
             **architecture.top,
         )
+        if found := network.flaw(config):
+            raise ValueError(found)
         with torch.device("meta"), _default_dtype(dtype):
             return DiffusionGemmaForBlockDiffusion(config)
     except Exception as error:  # config classes and modules raise what they like

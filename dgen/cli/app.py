@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+import signal
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from dgen._version import __version__
 from dgen.cli import bench_generate, bench_sampler, bench_step
@@ -15,11 +17,23 @@ from dgen.cli.config import config
 from dgen.cli.doctor import doctor
 from dgen.cli.generate import generate
 from dgen.cli.infill import infill
+from dgen.cli.interruption import Terminated
 from dgen.cli.schema import schema
 from dgen.cli.trace import trace_app
 
+
+class _Commands(TyperGroup):
+    def invoke(self, ctx: Any) -> Any:
+        """Run a command; a Ctrl-C that it leaves to others keeps a name, where typer would keep a bare code."""
+        try:
+            return super().invoke(ctx)
+        except KeyboardInterrupt:
+            raise Terminated(signal.SIGINT) from None
+
+
 app = typer.Typer(
     name="dgen",
+    cls=_Commands,
     help="Diffusion text generation: denoise whole canvases of tokens, stream them, keep exact log-probabilities.",
     epilog='Try: dgen generate --prompt "Tell me a story about a brave fox."',
     no_args_is_help=True,

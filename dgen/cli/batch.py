@@ -8,6 +8,7 @@ from __future__ import annotations
 import contextlib
 import os
 import secrets
+import stat
 import time
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -155,7 +156,8 @@ def _check_apart(source: str, results: Results) -> None:
         given = os.fstat(0) if source == "-" else os.stat(os.path.expanduser(source))
     except OSError:
         return
-    if results.resumable and os.path.samestat(given, os.fstat(results.fileno())):
+    # A terminal or a device may well be both.
+    if stat.S_ISREG(given.st_mode) and os.path.samestat(given, os.fstat(results.fileno())):
         raise UsageError("--input and --output are the same file", hint="Give another --output.")
 
 

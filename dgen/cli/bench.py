@@ -12,6 +12,9 @@ from dgen.cli.bench_bed import Bed, Demand
 from dgen.cli.bench_model import Arch, Choice, DenoiserName, Graphs
 from dgen.cli.bench_output import Compare, OutputFormat, is_json, open_sink, publish, repeats_of, whole
 
+_PATIENCE = 2**24
+"""Logits that a CPU is given without a word: all figures of so many take it less than a minute."""
+
 bench_app = typer.Typer(
     invoke_without_command=True,
     no_args_is_help=False,
@@ -86,6 +89,10 @@ def bench(
     with Bed(sink, choice, Demand(), repeats=times) as bed:
         from dgen.bench.suite import run_short
 
+        if bed.subject.device.type == "cpu" and rows * columns > _PATIENCE:
+            bed.note(
+                f"{rows} x {columns} logits take a CPU minutes; for a short run: --canvas 16 --vocab 32768"
+            )
         stand = bed.stand
         settings = ShortSettings(
             canvas=rows,

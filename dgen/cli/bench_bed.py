@@ -84,6 +84,11 @@ class Bed:
             raise
         return self
 
+    def note(self, text: str) -> None:
+        """A line on stderr, clear of the progress."""
+        self._progress.pause()
+        self._sink.note(text)
+
     def _open(self) -> None:
         tell = teller(self._sink, self._progress)
         tell("importing torch and transformers")
@@ -96,8 +101,7 @@ class Bed:
         context = self._demand.context(Subject(outline.skeleton, self._choice.name))
         self._refuse_engine(outline, context)
         if self._choice.is_default:
-            self._progress.pause()
-            self._sink.note(BUILTIN_NOTE)
+            self.note(BUILTIN_NOTE)
         self.subject: Subject = self._subject(tell)
         self.environment: dict[str, Any] = environment(self.subject.device)
         for name, value in self.environment.items():

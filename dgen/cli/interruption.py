@@ -14,7 +14,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(BaseException):
-    """A signal other than Ctrl-C ends the program; unwinds so that context managers tidy up."""
+    """A signal ends the program; unwinds so that context managers tidy up. Ctrl-C becomes one in `main` alone."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

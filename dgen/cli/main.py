@@ -1,7 +1,7 @@
 """From argv to an exit code: the one place where failures become a line, a hint and a status.
 
-0 done, 1 failed at run time, 2 usage or settings, 3 checkpoint, 4 a batch with failed lines, 130 interrupted; a closed
-pipe is 0.
+0 done, 1 failed at run time, 2 usage or settings, 3 checkpoint, 4 a batch with failed lines, 128 + the number of the
+signal that ended it (129 hung up, 130 Ctrl-C, 143 a plain kill); a closed pipe is 0.
 """
 
 from __future__ import annotations
@@ -15,8 +15,8 @@ from collections.abc import Sequence
 from typing import Any, NoReturn
 
 from dgen.cli.interruption import Interruption, Terminated, unwind_on_termination
-from dgen.cli.sink import ClosedPipe, Sink, standard_streams
-from dgen.errors import DgenError, OutputError, UsageError
+from dgen.cli.sink import ClosedPipe, Sink, standard_streams, wants_color
+from dgen.errors import DgenError, OutputError, UsageError, as_ours
 
 # Options of other tools that this model's sampler can't honour: refused with the reason, never ignored.
 FOREIGN_OPTIONS = {
@@ -66,6 +66,7 @@ def run(argv: Sequence[str]) -> int:
     except KeyboardInterrupt:
         return Interruption.exit_code
     except Terminated as ended:
+        _say_interrupted(argv)
         return ended.exit_code
     except DgenError as error:
         return _fail(error, debug)
@@ -87,7 +88,7 @@ def run(argv: Sequence[str]) -> int:
         usage = _usage_error(error, command, argv)
         if usage is not None:
             return _fail(usage, debug)
-        return _fail(_unexpected(error), debug)
+        return _fail(as_ours(error), debug)
 
 
 def _show_flags_plainly(command: Any, parent: Any = None) -> None:
@@ -110,6 +111,13 @@ def _fail(error: DgenError, debug: bool) -> int:
     stdout, stderr = standard_streams()
     Sink(stdout, stderr, format="text", quiet=False, verbose=False, color=False).error(error)
     return error.exit_code
+
+
+def _say_interrupted(argv: Sequence[str]) -> None:
+    """The line of a command that had nothing of its own to tell when a signal ended it."""
+    stdout, stderr = standard_streams()
+    quiet, color = "-q" in argv or "--quiet" in argv, wants_color(stderr)
+    Sink(stdout, stderr, quiet=quiet, color=color).note("interrupted")
 
 
 def _close_quietly() -> int:
@@ -165,15 +173,3 @@ def _path_of(command: Any, argv: Sequence[str]) -> str:
             break
         path.append(word)
     return " ".join(path)
-
-
-def _unexpected(error: Exception) -> DgenError:
-    name = type(error).__name__
-    lines = str(error).strip().splitlines() or [""]
-    if name == "OutOfMemoryError":
-        return DgenError(
-            f"the GPU is out of memory: {lines[0]}", hint="Shorten the prompt, or use --device cpu."
-        )
-    return DgenError(
-        f"unexpected {name}: {lines[0]}", hint="Run again with --debug to see where; this is a bug in dgen."
-    )

@@ -7,7 +7,7 @@ of the text are pinned and theirs are noise.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from dgen.engine.engine import Engine
@@ -55,6 +55,24 @@ def place(window: Window, fills: Sequence[tuple[int, ...]], end: Sequence[int]) 
     return Placed(window.prefix, (*row, *end), tuple(spots))
 
 
+class _Waiting:
+    """Requests for an engine, which asks for another once all are done, unless it was interrupted.
+
+    That tells an interrupt in the last step, which finds nothing to end and so shows in no completion.
+    """
+
+    def __init__(self, requests: Sequence[Request], done: Mapping[int, Completion]) -> None:
+        self._requests, self._left, self._done = requests, iter(requests), done
+        self.asked_in_vain = False
+
+    def __iter__(self) -> _Waiting:
+        return self
+
+    def __next__(self) -> Request:
+        self.asked_in_vain = len(self._done) == len(self._requests)
+        return next(self._left)
+
+
 class Runner:
     """Runs batches of requests on an engine; `passes` counts the decoder passes of all of them."""
 
@@ -73,7 +91,8 @@ class Runner:
         done: dict[int, Completion] = {}
         for request in requests:
             self._engine.check(request)
-        for event in self._engine.run(requests):
+        waiting = _Waiting(requests, done)
+        for event in self._engine.run(waiting):
             if isinstance(event, Finished):
                 done[event.index] = event.completion
                 self._progress(doing, len(done), len(requests))
@@ -81,7 +100,7 @@ class Runner:
             self.passes += sum(completion.steps)
             if completion.finish_reason == "error":
                 raise DgenError(completion.error or "a request failed", hint=completion.error_hint)
-        if len(done) < len(requests) or any(c.finish_reason == "interrupted" for c in done.values()):
+        if not waiting.asked_in_vain:
             raise KeyboardInterrupt
         return [done[index] for index in range(len(requests))]
 

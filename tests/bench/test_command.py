@@ -94,6 +94,18 @@ def test_quiet_says_nothing_and_verbose_tells_the_environment(dgen_bench):
     assert "python: 3." in dgen_bench("-v")[2]
 
 
+def test_a_cpu_that_will_take_minutes_is_told_before_and_how_to_have_it_short(dgen_bench, monkeypatch):
+    said = "logits take a CPU minutes; for a short run: --canvas 16 --vocab 32768"
+    assert said not in dgen_bench()[2]
+    monkeypatch.setattr("dgen.cli.bench._PATIENCE", 8)
+    code, out, err = dgen_bench()
+    assert code == 0
+    assert said not in out
+    assert err.count(said) == 1
+    assert err.index(said) < err.index("copy bandwidth" if "copy bandwidth" in err else "row statistics")
+    assert dgen_bench("-q")[2] == ""
+
+
 def test_an_older_run_adds_ratios(dgen_bench, tmp_path):
     old = tmp_path / "old.json"
     old.write_text(dgen_bench("--format", "json", "-q")[1])

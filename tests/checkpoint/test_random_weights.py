@@ -141,6 +141,7 @@ def test_what_is_no_architecture_is_refused_in_one_line(tmp_path, text, message)
         ({"hiden_size": 3}, "unknown field 'hiden_size' in text of the architecture odd"),
         ({"hidden_size": "wide"}, "describes no model"),
         ({"num_key_value_heads": 0}, "describes no model"),
+        ({"sliding_window": 1}, "describes no model: sliding_window is 1"),
     ],
 )
 def test_fields_that_describe_no_model_are_refused_in_one_line(changes, message):

@@ -160,6 +160,7 @@ BROKEN: dict[str, tuple[Callable[[Path], Any], tuple[str, ...]]] = {
     "odd config value": (nested(hidden_size="wide"), ("config.json", "describes no model")),
     "no experts": (nested(num_experts=None), ("config.json", "describes no model")),
     "no softcap": (nested(final_logit_softcapping=None), ("final_logit_softcapping is None",)),
+    "no window": (nested(sliding_window=1), ("sliding_window is 1", "2 is the least")),
     "no canvas": (top(canvas_length=0), ("canvas_length is 0",)),
     "garbled generation config": (
         holding("generation_config.json", "{"),

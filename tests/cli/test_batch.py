@@ -297,6 +297,15 @@ def test_stdout_may_be_the_output(dgen, checkpoint, prompts, output):
     assert {json.loads(line)["id"] for line in done.out.splitlines()} == {f"p{n}" for n in range(10)}
 
 
+@pytest.mark.parametrize("source", ["in", "- < in"])
+def test_stdout_is_not_led_into_the_input(shell, tmp_path, source):
+    before = write(tmp_path / "in", [{"prompt": "a cat"}]).read_bytes()
+    done = shell(f'$DGEN generate -m "$MODEL" --input {source} --output - >> in', cwd=tmp_path)
+    assert done.returncode == 2
+    assert "the same file" in done.stderr
+    assert (tmp_path / "in").read_bytes() == before
+
+
 def test_a_command_may_be_the_output_and_stdout_must_be_open(shell, tmp_path):
     write(tmp_path / "in", [{"prompt": "a cat"}])
     run = '$DGEN generate -q -m "$MODEL" --max-tokens 8 --input in --output'
@@ -360,7 +369,7 @@ def test_a_signal_before_the_run_says_that_nothing_was_run(
     assert output.read_text() == "my thesis\n"
 
 
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_a_signal_keeps_what_is_done_and_tells_how_to_go_on(checkpoint, dgen, prompts, tmp_path, number):
     output = tmp_path / "out.jsonl"
     long = ("--steps", "48", "--max-tokens", "48")  # nobody is done before the signal is seen

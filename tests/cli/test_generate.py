@@ -309,3 +309,19 @@ def test_an_error_stands_alone_where_nobody_named_a_model(dgen, monkeypatch, arg
     assert done.code == 2
     assert "Built-in demo checkpoint" not in done.err
     assert "Error: " in done.err
+
+
+@pytest.mark.parametrize(
+    "failure",
+    [MemoryError(), RuntimeError("[enforce fail] not enough memory: you tried to allocate 9 bytes")],
+)
+def test_a_cpu_that_runs_out_of_memory_is_no_bug(dgen, monkeypatch, failure):
+    def fail(*_):
+        raise failure
+
+    monkeypatch.setattr("dgen.cli.generate.load_generator", fail)
+    done = dgen("generate", "--prompt", "x")
+    error, hint = done.err.splitlines()
+    assert done.code == 1
+    assert error.startswith("Error: out of memory: ")
+    assert "bug" not in hint

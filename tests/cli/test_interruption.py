@@ -83,3 +83,28 @@ def test_other_errors_pass_and_ignored_signals_stay_ignored():
         assert signal.getsignal(signal.SIGTERM) is signal.SIG_IGN
     finally:
         signal.signal(signal.SIGTERM, before)
+
+
+@pytest.mark.parametrize(
+    ("ended", "code"), [(KeyboardInterrupt(), 130), (Terminated(15), 143), (Terminated(1), 129)], ids=str
+)
+@pytest.mark.parametrize(
+    ("argv", "where"),
+    [
+        (("generate", "--prompt", "x"), "generate.load_generator"),
+        (("infill", "--prompt", "a {{1}}"), "infill.load_generator"),
+        (("choose", "--prompt", "x", "--choices", "a,b"), "choose.load_generator"),
+        (("doctor",), "doctor.checks"),
+        (("bench",), "bench.Bed"),
+        (("bench", "step"), "bench_step.Bed"),
+    ],
+    ids=lambda value: value if isinstance(value, str) else " ",
+)
+def test_a_command_that_is_ended_says_so_in_a_line(dgen, monkeypatch, argv, where, ended, code):
+    def end(*_, **__):
+        raise ended
+
+    monkeypatch.setattr(f"dgen.cli.{where}", end)
+    done = dgen(*argv)
+    assert (done.code, done.out, done.err) == (code, "", "interrupted\n")
+    assert (dgen(*argv, "-q").code, dgen(*argv, "-q").err) == (code, "")

@@ -144,7 +144,10 @@ def test_a_dumb_terminal_gets_no_styles_and_a_colourless_one_no_colours(checkpoi
         assert "\x1b" not in seen
 
 
-def test_ctrl_c_keeps_what_was_committed_and_is_exit_130(checkpoint):
+@pytest.mark.parametrize(
+    ("number", "code"), [(signal.SIGINT, 130), (signal.SIGTERM, 143), (signal.SIGHUP, 129)]
+)
+def test_a_signal_keeps_what_was_committed_and_is_the_exit_code(checkpoint, number, code):
     command = [
         sys.executable,
         "-m",
@@ -169,11 +172,11 @@ def test_ctrl_c_keeps_what_was_committed_and_is_exit_130(checkpoint):
         env=environment,
     )
     first = process.stdout.readline()
-    process.send_signal(signal.SIGINT)
+    process.send_signal(number)
     rest, err = process.stdout.read(), process.stderr.read()
     process.wait(timeout=60)
     *tokens, completion = [json.loads(line) for line in (first + rest).splitlines()]
-    assert process.returncode == 130
+    assert process.returncode == code
     assert completion["finish_reason"] == "interrupted"
     assert completion["usage"]["completion_tokens"] == len(tokens) >= 1
     assert len(tokens) < 400
