@@ -67,7 +67,10 @@ def choose(
     answer: Annotated[
         str,
         typer.Option(
-            "--answer", help="The text that a choice stands in.", metavar="TEXT", rich_help_panel=_INPUT
+            "--answer",
+            help="The text around a choice; {{}} is its place.",
+            metavar="TEXT",
+            rich_help_panel=_INPUT,
         ),
     ] = "{{}}",
     passes: Annotated[

@@ -108,6 +108,7 @@ def test_choices_are_a_table_or_one_record_that_validates(dgen):
         (("--prompt", "x", "--choices", "a,b", "--passes", 0), "--passes must be"),
         (("--prompt", "x", "--choices", "a,b", "--format", "jsonl"), "--format must be"),
         (("--prompt", "x", "--choices", "a,b", "--answer", "x"), "no gap"),
+        (("--prompt", "x", "--choices", "a,b", "--answer", "It is {{2}}."), "the gap {{2}} in --answer"),
     ],
 )
 def test_wrong_choices_are_refused_before_anything_is_loaded(dgen, monkeypatch, argv, says):
