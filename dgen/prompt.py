@@ -78,7 +78,7 @@ def check_prompt(
             "give either a prompt or messages", hint="Use --prompt, or messages in the input file."
         )
     if prompt is not None and not isinstance(prompt, str):
-        raise UsageError(f"the prompt must be a text, not {type(prompt).__name__}", hint="Give one text.")
+        raise UsageError(f"the prompt must be a text, not {kind_of(prompt)}", hint="Give one text.")
     if raw:
         _check_raw(prompt, system=system, think=think)
         return []
@@ -147,13 +147,35 @@ def _text_of(content: Any, number: int) -> str:
     parts = content if isinstance(content, Sequence) else [content]
     texts = []
     for part in parts:
-        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        kind = part.get("type") if isinstance(part, Mapping) else None
         if kind != "text" or not isinstance(part.get("text"), str):
             raise UsageError(
-                f"message {number} has content of type {kind}: dgen reads text alone", hint="Send text."
+                f"message {number} has {_named(part)} as content: dgen reads text alone",
+                hint='Write "..." or [{"type": "text", "text": "..."}].',
             )
         texts.append(part["text"])
     return "".join(texts)
+
+
+def _named(part: Any) -> str:
+    """A part of a message that is no text, by its own name where it has one."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    # A part of type text with something else in it is called by what that is.
+    if kind == "text":
+        return kind_of(part.get("text"))
+    if isinstance(part, str):
+        return "a bare text in a list"
+    return kind if isinstance(kind, str) else kind_of(part)
+
+
+def kind_of(value: Any) -> str:
+    """What a value is in the words of JSON, which is how most of them were written; Python's where JSON has none."""
+    words = {str: "a text", bool: "a truth value", int: "a number", float: "a number", type(None): "null"}
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return words.get(type(value), type(value).__name__)
 
 
 def _render(tokenizer: Any, turns: list[dict[str, Any]], *, think: bool, answer_follows: bool = True) -> str:
