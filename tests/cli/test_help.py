@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
+
 import pytest
 import typer
 
@@ -38,3 +41,13 @@ def test_a_flag_does_not_look_as_if_it_took_a_value(dgen, path):
     assert "BOOLEAN" not in done.out
     flag = next(line for line in done.out.splitlines() if "--help" in line)
     assert flag.split()[1:] == ["--help", "-h", "Show", "this", "message", "and", "exit.", "│"]
+
+
+@pytest.mark.skipif(shutil.which("jq") is None, reason="the example needs jq")
+def test_the_example_with_jq_prints_a_number_a_token_and_nothing_else(shell):
+    (example,) = [line.strip() for line in EVERY["generate",].help.splitlines() if "| jq" in line]
+    done = shell(example.replace("dgen ", "$DGEN ", 1), stdin=subprocess.DEVNULL)
+    assert done.returncode == 0, done.stderr
+    logprobs = [float(line) for line in done.stdout.splitlines()]
+    assert len(logprobs) > 1
+    assert max(logprobs) <= 0
