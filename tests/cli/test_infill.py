@@ -64,6 +64,14 @@ def test_a_draft_keeps_what_is_outside_its_spans(dgen, tmp_path):
         (("--draft-file", "DRAFT", "--renoise", 0.4, "--span", "0:1"), "which part"),
         (("--draft-file", "DRAFT", "--renoise", "2"), "--renoise must be"),
         (("--draft-file", "DRAFT", "--span", "5"), "--span takes"),
+        (("--draft-file", "DRAFT", "--span", "0:" + "9" * 5000), "--span takes"),
+        (("--draft-file", "DRAFT", "--span", "4:1"), "the span 4:1 ends before it begins"),
+        (("--draft-file", "DRAFT", "--span", "40:10"), "ends before it begins"),
+        (("--draft-file", "DRAFT", "--span", "4:4"), "the span 4:4 is empty"),
+        (("--draft-file", "DRAFT", "--span", "4:99"), "the draft, which has 9 characters"),
+        (("--draft-file", "DRAFT", "--span", "0:3", "--span", "2:5"), "overlap"),
+        (("--draft-file", "DRAFT", "--span", "-1:3"), "--span takes"),
+        (("--draft-file", "BLANK", "--renoise", 0.4), "no word to renoise"),
         (("--draft-file", "DRAFT", "--prompt", "{{1}}"), "both a draft and a prompt"),
         ((), "no prompt"),
     ],
@@ -72,7 +80,9 @@ def test_a_wrong_command_line_is_refused_before_anything_is_loaded(dgen, tmp_pat
     monkeypatch.setattr("dgen.generator.from_layers", lambda *args, **options: pytest.fail("loaded"))
     draft = tmp_path / "draft.txt"
     draft.write_text("some text", encoding="utf-8")
-    done = dgen("infill", *(draft if arg == "DRAFT" else arg for arg in argv))
+    blank = tmp_path / "blank.txt"
+    blank.write_text(" .\n", encoding="utf-8")
+    done = dgen("infill", *({"DRAFT": draft, "BLANK": blank}.get(arg, arg) for arg in argv))
     assert done.code == 2
     assert says in done.err
     assert "Hint:" in done.err
