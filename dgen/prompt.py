@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dgen.errors import CheckpointError, UsageError
+from dgen.errors import CheckpointError, ContextError, UsageError
 
 ROLES = ("system", "developer", "user", "assistant")
 _LEADING = ("system", "developer")
 _KEYS = ("role", "content", "reasoning", "reasoning_content")
 _THINK_SWITCH = "enable_thinking"
+_MANY_CHARACTERS = 8
+"""More of them than a token has on average, in any usual text."""
 
 
 def build_prompt(
@@ -26,6 +28,7 @@ def build_prompt(
     system: str | None = None,
     think: bool = False,
     raw: bool = False,
+    most: int | None = None,
 ) -> tuple[int, ...]:
     """Encode one prompt.
 
@@ -35,15 +38,18 @@ def build_prompt(
         system: a system message put before the others; an empty one is as none.
         think: passed to the template as `enable_thinking`.
         raw: no template: BOS and the text. An empty text is allowed then, and means BOS alone.
+        most: positions of the context. A text that is far longer is refused by its beginning; whether any other fits
+            is the caller's to check.
 
     Raises:
         UsageError: nothing to encode, malformed messages, or a combination that means nothing.
+        ContextError: the prompt can't fit `most` positions.
         CheckpointError: the checkpoint has no chat template.
     """
     turns = check_prompt(prompt=prompt, messages=messages, system=system, think=think, raw=raw)
     if prompt is not None and raw:
-        return _encode_raw(tokenizer, prompt)
-    return _encode(tokenizer, _render(tokenizer, turns, think=think))
+        return _encode_raw(tokenizer, prompt, most)
+    return _encode(tokenizer, _render(tokenizer, turns, think=think), most)
 
 
 def shared_length(
@@ -213,8 +219,8 @@ def _check_raw(prompt: str | None, *, system: str | None, think: bool) -> None:
         )
 
 
-def _encode_raw(tokenizer: Any, prompt: str) -> tuple[int, ...]:
-    ids = _encode(tokenizer, prompt)
+def _encode_raw(tokenizer: Any, prompt: str, most: int | None) -> tuple[int, ...]:
+    ids = _encode(tokenizer, prompt, most)
     if not ids:
         raise UsageError(
             "the prompt is empty, and this checkpoint has no BOS to start from", hint="Give some text."
@@ -222,13 +228,14 @@ def _encode_raw(tokenizer: Any, prompt: str) -> tuple[int, ...]:
     return ids
 
 
-def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:
+def _encode(tokenizer: Any, text: str, most: int | None = None) -> tuple[int, ...]:
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"the prompt is no valid text: {error.reason}", hint="Write it in UTF-8.") from error
-    # The tokenizer's own additions are left out: some would end the prompt with EOS.
-    ids = list(tokenizer.encode(text, add_special_tokens=False, verbose=False))
+    if most is not None:
+        _refuse_hopeless(tokenizer, text, most)
+    ids = _plain_ids(tokenizer, text)
     bos = tokenizer.bos_token_id
     if bos is not None:
         start = 0
@@ -236,3 +243,26 @@ def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:
             start += 1
         ids = [bos, *ids[start:]]
     return tuple(ids)
+
+
+def _refuse_hopeless(tokenizer: Any, text: str, most: int) -> None:
+    """ContextError for a text whose beginning is too long by itself: tens of megabytes would take minutes to encode.
+
+    What follows may change how a beginning is cut into tokens, but by a few of them at its end, and not by a quarter of
+    the context.
+    """
+    part = text[: _MANY_CHARACTERS * most]
+    if len(part) == len(text):
+        return
+    count = len(_plain_ids(tokenizer, part))
+    if count > most + most // 4:
+        raise ContextError(
+            f"the prompt is far too long: {len(part)} of its {len(text)} characters make {count} tokens; "
+            f"the context has {most}",
+            hint="Shorten the prompt, or raise --max-context where it was given.",
+        )
+
+
+def _plain_ids(tokenizer: Any, text: str) -> list[int]:
+    # The tokenizer's own additions are left out: some would end the prompt with EOS.
+    return list(tokenizer.encode(text, add_special_tokens=False, verbose=False))

@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny import BOS, CHANNEL, THINK, TURN, TURN_END, tiny_tokenizer
 
-from dgen.errors import CheckpointError, DgenError, UsageError
+from dgen.errors import CheckpointError, ContextError, DgenError, UsageError
 from dgen.prompt import build_prompt, check_messages
 
 TOKENIZER = tiny_tokenizer()
@@ -169,3 +169,35 @@ def test_a_failing_template_is_one_line(template: str) -> None:
     with pytest.raises(DgenError, match="chat template refuses") as caught:
         build_prompt(with_template(template), prompt="a")
     assert "\n" not in caught.value.message
+
+
+class Counted:
+    """The tiny tokenizer, and how many characters it was given."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(TOKENIZER, name)
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        self.characters += len(text)
+        return TOKENIZER.encode(text, **options)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_text_that_cannot_fit_is_refused_by_its_beginning(raw: bool) -> None:
+    tokenizer = Counted()
+    with pytest.raises(ContextError, match=r"far too long: 800 of its .* the context has 100") as caught:
+        build_prompt(tokenizer, prompt="the fox " * 100_000, raw=raw, most=100)
+    assert caught.value.hint
+    assert tokenizer.characters == 800
+
+
+def test_a_text_that_may_fit_is_encoded_in_full() -> None:
+    for text, most in (("the fox", 10), ("the fox " * 200, 1000)):
+        assert build_prompt(TOKENIZER, prompt=text, most=most) == build_prompt(TOKENIZER, prompt=text)
+    # Long in characters, and short in tokens.
+    seldom = Counted()
+    seldom.encode = lambda text, **_: [5] * (len(text) // 16)
+    assert len(build_prompt(seldom, prompt="a" * 1600, raw=True, most=100)) == 101

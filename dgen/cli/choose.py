@@ -143,6 +143,7 @@ def choose(
         from dgen.choose import choose as score
 
         loaded = time.perf_counter()
+        progress.encoding((question or "") + answer)
         found = score(
             generator,
             texts,

@@ -212,6 +212,7 @@ def _answer(
     with Progress(sink) as progress:
         loaded = load_generator(progress, layers)
         generator = loaded.generator
+        progress.encoding(text)
         job = generator.job(text, system=system, raw=raw)
         progress.pause()
         tell_model(sink, generator.resolved)

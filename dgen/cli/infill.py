@@ -159,6 +159,7 @@ def infill(
 
         loaded = time.perf_counter()
         template = source.template(generator, seed=seed)
+        progress.encoding("".join(template.pieces))
         found = fill(
             generator,
             template,

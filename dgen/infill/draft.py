@@ -71,7 +71,8 @@ def check_spans(text: str, spans: Sequence[Span]) -> list[Span]:
             )
         if start == end:
             raise UsageError(
-                f"the span {start}:{end} is empty", hint=f"END is left out: {start}:{start + 1} is one character."
+                f"the span {start}:{end} is empty",
+                hint=f"END is left out: {start}:{start + 1} is one character.",
             )
         if start < 0 or end > len(text):
             raise UsageError(

@@ -135,3 +135,19 @@ def test_the_schemas_are_printed(dgen, flag, title):
     Draft202012Validator.check_schema(printed)
     assert printed["title"] == title
     assert dgen("schema", flag, "--trace").code == 2
+
+
+@pytest.mark.parametrize("command", ["generate", "choose", "infill"])
+def test_a_text_that_takes_long_to_encode_is_announced_and_one_beyond_the_context_refused(
+    dgen, checkpoint, tmp_path, command
+):
+    long = tmp_path / "long.txt"
+    long.write_text("a cat sat " * 110_000 + ("{{1}}" if command == "infill" else ""))
+    argv = [command, "-m", checkpoint, "--prompt-file", long, *(["-c", "a,b"] if command == "choose" else [])]
+    done = dgen(*argv)
+    assert done.code == 2
+    assert "encoding a text of 1.1 million characters" in done.err
+    assert "the context has 512" in done.err
+    quiet = dgen(*argv, "-q")
+    assert [line.split()[0] for line in quiet.err.splitlines()] == ["Error:", "Hint:"]
+    assert "encoding" not in dgen("generate", "-m", checkpoint, "--prompt", "a cat", "--max-tokens", 8).err
