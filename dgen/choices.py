@@ -17,8 +17,8 @@ def check_choices(
     """The answer's text before and behind the choice.
 
     Raises:
-        UsageError: too few or too many choices, an empty or repeated one, an answer without exactly one gap, or
-            nothing to answer.
+        UsageError: too few or too many choices, an empty or repeated one, an answer without exactly one gap of
+            open size, or nothing to answer.
     """
     if not 2 <= len(choices) <= MOST_CHOICES:
         count = "there is 1 choice" if len(choices) == 1 else f"there are {len(choices)} choices"
@@ -34,6 +34,12 @@ def check_choices(
     if len(template.gaps) != 1:
         raise UsageError(
             f"the answer's text has {len(template.gaps)} gaps; the choice goes into one", hint=_EXAMPLE
+        )
+    size = template.gaps[0].most
+    if size is not None:
+        raise UsageError(
+            f"the gap {{{{{size}}}}} in --answer has a size; each choice is scored at its own length",
+            hint="Write {{}} for the choice.",
         )
     before, behind = template.pieces
     if prompt is None and not (before + behind).strip():

@@ -148,6 +148,7 @@ class Generator:
             system=system,
             think=asked.think,
             raw=raw,
+            most=self.denoiser.max_context,
         )
         request = build_request(resolved.settings, prompt_ids, self.checkpoint.eos_ids)
         self.engine.check(request)

@@ -10,12 +10,14 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from dgen.errors import CheckpointError, UsageError
+from dgen.errors import CheckpointError, ContextError, UsageError
 
 ROLES = ("system", "developer", "user", "assistant")
 _LEADING = ("system", "developer")
 _KEYS = ("role", "content", "reasoning", "reasoning_content")
 _THINK_SWITCH = "enable_thinking"
+_MANY_CHARACTERS = 8
+"""More of them than a token has on average, in any usual text."""
 
 
 def build_prompt(
@@ -26,6 +28,7 @@ def build_prompt(
     system: str | None = None,
     think: bool = False,
     raw: bool = False,
+    most: int | None = None,
 ) -> tuple[int, ...]:
     """Encode one prompt.
 
@@ -35,15 +38,18 @@ def build_prompt(
         system: a system message put before the others; an empty one is as none.
         think: passed to the template as `enable_thinking`.
         raw: no template: BOS and the text. An empty text is allowed then, and means BOS alone.
+        most: positions of the context. A text that is far longer is refused by its beginning; whether any other fits
+            is the caller's to check.
 
     Raises:
         UsageError: nothing to encode, malformed messages, or a combination that means nothing.
+        ContextError: the prompt can't fit `most` positions.
         CheckpointError: the checkpoint has no chat template.
     """
     turns = check_prompt(prompt=prompt, messages=messages, system=system, think=think, raw=raw)
     if prompt is not None and raw:
-        return _encode_raw(tokenizer, prompt)
-    return _encode(tokenizer, _render(tokenizer, turns, think=think))
+        return _encode_raw(tokenizer, prompt, most)
+    return _encode(tokenizer, _render(tokenizer, turns, think=think), most)
 
 
 def shared_length(
@@ -78,7 +84,7 @@ def check_prompt(
             "give either a prompt or messages", hint="Use --prompt, or messages in the input file."
         )
     if prompt is not None and not isinstance(prompt, str):
-        raise UsageError(f"the prompt must be a text, not {type(prompt).__name__}", hint="Give one text.")
+        raise UsageError(f"the prompt must be a text, not {kind_of(prompt)}", hint="Give one text.")
     if raw:
         _check_raw(prompt, system=system, think=think)
         return []
@@ -147,13 +153,35 @@ def _text_of(content: Any, number: int) -> str:
     parts = content if isinstance(content, Sequence) else [content]
     texts = []
     for part in parts:
-        kind = part.get("type") if isinstance(part, Mapping) else type(part).__name__
+        kind = part.get("type") if isinstance(part, Mapping) else None
         if kind != "text" or not isinstance(part.get("text"), str):
             raise UsageError(
-                f"message {number} has content of type {kind}: dgen reads text alone", hint="Send text."
+                f"message {number} has {_named(part)} as content: dgen reads text alone",
+                hint='Write "..." or [{"type": "text", "text": "..."}].',
             )
         texts.append(part["text"])
     return "".join(texts)
+
+
+def _named(part: Any) -> str:
+    """A part of a message that is no text, by its own name where it has one."""
+    kind = part.get("type") if isinstance(part, Mapping) else None
+    # A part of type text with something else in it is called by what that is.
+    if kind == "text":
+        return kind_of(part.get("text"))
+    if isinstance(part, str):
+        return "a bare text in a list"
+    return kind if isinstance(kind, str) else kind_of(part)
+
+
+def kind_of(value: Any) -> str:
+    """What a value is in the words of JSON, which is how most of them were written; Python's where JSON has none."""
+    words = {str: "a text", bool: "a truth value", int: "a number", float: "a number", type(None): "null"}
+    if isinstance(value, Mapping):
+        return "an object"
+    if isinstance(value, list | tuple):
+        return "a list"
+    return words.get(type(value), type(value).__name__)
 
 
 def _render(tokenizer: Any, turns: list[dict[str, Any]], *, think: bool, answer_follows: bool = True) -> str:
@@ -191,8 +219,8 @@ def _check_raw(prompt: str | None, *, system: str | None, think: bool) -> None:
         )
 
 
-def _encode_raw(tokenizer: Any, prompt: str) -> tuple[int, ...]:
-    ids = _encode(tokenizer, prompt)
+def _encode_raw(tokenizer: Any, prompt: str, most: int | None) -> tuple[int, ...]:
+    ids = _encode(tokenizer, prompt, most)
     if not ids:
         raise UsageError(
             "the prompt is empty, and this checkpoint has no BOS to start from", hint="Give some text."
@@ -200,13 +228,14 @@ def _encode_raw(tokenizer: Any, prompt: str) -> tuple[int, ...]:
     return ids
 
 
-def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:
+def _encode(tokenizer: Any, text: str, most: int | None = None) -> tuple[int, ...]:
     try:
         text.encode()
     except UnicodeEncodeError as error:
         raise UsageError(f"the prompt is no valid text: {error.reason}", hint="Write it in UTF-8.") from error
-    # The tokenizer's own additions are left out: some would end the prompt with EOS.
-    ids = list(tokenizer.encode(text, add_special_tokens=False, verbose=False))
+    if most is not None:
+        _refuse_hopeless(tokenizer, text, most)
+    ids = _plain_ids(tokenizer, text)
     bos = tokenizer.bos_token_id
     if bos is not None:
         start = 0
@@ -214,3 +243,26 @@ def _encode(tokenizer: Any, text: str) -> tuple[int, ...]:
             start += 1
         ids = [bos, *ids[start:]]
     return tuple(ids)
+
+
+def _refuse_hopeless(tokenizer: Any, text: str, most: int) -> None:
+    """ContextError for a text whose beginning is too long by itself: tens of megabytes would take minutes to encode.
+
+    What follows may change how a beginning is cut into tokens, but by a few of them at its end, and not by a quarter of
+    the context.
+    """
+    part = text[: _MANY_CHARACTERS * most]
+    if len(part) == len(text):
+        return
+    count = len(_plain_ids(tokenizer, part))
+    if count > most + most // 4:
+        raise ContextError(
+            f"the prompt is far too long: {len(part)} of its {len(text)} characters make {count} tokens; "
+            f"the context has {most}",
+            hint="Shorten the prompt, or raise --max-context where it was given.",
+        )
+
+
+def _plain_ids(tokenizer: Any, text: str) -> list[int]:
+    # The tokenizer's own additions are left out: some would end the prompt with EOS.
+    return list(tokenizer.encode(text, add_special_tokens=False, verbose=False))

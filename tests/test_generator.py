@@ -226,7 +226,7 @@ def test_what_python_callers_have_at_hand_is_understood(model):
 
     loaded = dgen.load(Path(model.checkpoint.path), device="cpu", dtype=torch.float32)
     assert loaded.generate("a cat sat", **ASK).text == model.generate("a cat sat", **ASK).text
-    with pytest.raises(UsageError, match="must be a text, not int"):
+    with pytest.raises(UsageError, match="must be a text, not a number"):
         model.generate(5)
     assert "finish_reason=" in repr(model.generate("a cat", **ASK))
 

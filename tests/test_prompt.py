@@ -7,7 +7,7 @@ from typing import Any
 import pytest
 from tiny import BOS, CHANNEL, THINK, TURN, TURN_END, tiny_tokenizer
 
-from dgen.errors import CheckpointError, DgenError, UsageError
+from dgen.errors import CheckpointError, ContextError, DgenError, UsageError
 from dgen.prompt import build_prompt, check_messages
 
 TOKENIZER = tiny_tokenizer()
@@ -121,9 +121,17 @@ REFUSED: dict[str, tuple[dict[str, Any], str]] = {
     "no content": ({"messages": [{"role": "user"}]}, "message 1 has no role and content"),
     "odd role": ({"messages": [{"role": "tool", "content": "a"}]}, "the role tool"),
     "odd key": ({"messages": [{**USER, "tool_calls": [1]}]}, "tool_calls"),
-    "image": ({"messages": [{"role": "user", "content": [{"type": "image_url"}]}]}, "of type image_url"),
-    "number": ({"messages": [{"role": "user", "content": 5}]}, "of type int"),
-    "null": ({"messages": [{"role": "user", "content": None}]}, "of type NoneType"),
+    "image": (
+        {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+        "has image_url as content",
+    ),
+    "number": ({"messages": [{"role": "user", "content": 5}]}, "has a number as content"),
+    "null": ({"messages": [{"role": "user", "content": None}]}, "has null as content"),
+    "a bare text": ({"messages": [{"role": "user", "content": ["a"]}]}, "a bare text in a list as content"),
+    "no text in a part": (
+        {"messages": [{"role": "user", "content": [{"type": "text", "text": [1]}]}]},
+        "has a list as content",
+    ),
     "empty message": ({"messages": [{"role": "user", "content": " "}]}, "message 1 is empty"),
     "assistant last": ({"messages": [USER, {"role": "assistant", "content": "a"}]}, "from assistant"),
     "late system": ({"messages": [USER, {"role": "system", "content": "a"}, USER]}, "must come first"),
@@ -161,3 +169,35 @@ def test_a_failing_template_is_one_line(template: str) -> None:
     with pytest.raises(DgenError, match="chat template refuses") as caught:
         build_prompt(with_template(template), prompt="a")
     assert "\n" not in caught.value.message
+
+
+class Counted:
+    """The tiny tokenizer, and how many characters it was given."""
+
+    def __init__(self) -> None:
+        self.characters = 0
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(TOKENIZER, name)
+
+    def encode(self, text: str, **options: Any) -> list[int]:
+        self.characters += len(text)
+        return TOKENIZER.encode(text, **options)
+
+
+@pytest.mark.parametrize("raw", [False, True])
+def test_a_text_that_cannot_fit_is_refused_by_its_beginning(raw: bool) -> None:
+    tokenizer = Counted()
+    with pytest.raises(ContextError, match=r"far too long: 800 of its .* the context has 100") as caught:
+        build_prompt(tokenizer, prompt="the fox " * 100_000, raw=raw, most=100)
+    assert caught.value.hint
+    assert tokenizer.characters == 800
+
+
+def test_a_text_that_may_fit_is_encoded_in_full() -> None:
+    for text, most in (("the fox", 10), ("the fox " * 200, 1000)):
+        assert build_prompt(TOKENIZER, prompt=text, most=most) == build_prompt(TOKENIZER, prompt=text)
+    # Long in characters, and short in tokens.
+    seldom = Counted()
+    seldom.encode = lambda text, **_: [5] * (len(text) // 16)
+    assert len(build_prompt(seldom, prompt="a" * 1600, raw=True, most=100)) == 101

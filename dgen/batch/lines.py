@@ -13,6 +13,8 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
+from dgen.prompt import kind_of
+
 MAX_LINE_BYTES = 64 * 2**20
 _BOM = b"\xef\xbb\xbf"
 _LONGEST_REASON = 300
@@ -106,7 +108,7 @@ def parse(line: Line) -> dict[str, Any]:
     except ValueError as error:
         raise LineError(f"not usable JSON: {error}") from None
     if not isinstance(value, dict):
-        raise LineError(f"not a JSON object but {_kind(value)}")
+        raise LineError(f"not a JSON object but {kind_of(value)}")
     if _SURROGATE.search(text):
         try:
             json.dumps(value, ensure_ascii=False).encode()
@@ -145,11 +147,6 @@ def _distinct(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 _DECODER = json.JSONDecoder(
     parse_constant=_refuse_constant, parse_float=_finite, parse_int=_whole, object_pairs_hook=_distinct
 )
-
-
-def _kind(value: Any) -> str:
-    names = {list: "an array", str: "a text", bool: "a truth value", type(None): "null"}
-    return names.get(type(value), "a number")
 
 
 def _lower(message: str) -> str:

@@ -11,8 +11,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from dgen.chat.changes import check_changeable
 from dgen.engine.events import Event, Finished, Prefilled
-from dgen.errors import ContextError, SettingsError, UsageError
+from dgen.errors import ContextError, UsageError
 from dgen.generator import Generator, Job
 from dgen.output.text import Piece
 from dgen.prompt import shared_length
@@ -98,12 +99,7 @@ class Conversation:
         Raises:
             SettingsError: unknown, out of range, in contradiction to others, or a setting of the whole run.
         """
-        for name in layer.values:
-            if name in SETTINGS and SETTINGS[name].scope == "run":
-                raise SettingsError(
-                    f"{name} belongs to the model that is loaded",
-                    hint=f"Start another chat with --set {name}=...",
-                )
+        check_changeable(layer)
         changes = [*self._changes_without(*layer.values), layer]
         self.generator.resolve(*changes)
         self.changes = changes

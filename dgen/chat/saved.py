@@ -1,6 +1,7 @@
 """A conversation as a file of JSON: its messages, as other tools write them, and the settings that were given.
 
-Knows files and conversations. What a file says is checked as if it had been typed.
+Knows files and conversations. What a file says is checked as if it had been typed, and without a model as far as that
+goes: importing this brings no torch.
 """
 
 from __future__ import annotations
@@ -8,32 +9,60 @@ from __future__ import annotations
 import json
 import os
 from collections.abc import Mapping
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from dgen._version import __version__
-from dgen.chat.conversation import Conversation, Message
+from dgen.chat.changes import check_changeable
 from dgen.errors import UsageError
 from dgen.prompt import check_messages
-from dgen.settings import Layer
+from dgen.settings import Layer, resolve
+
+if TYPE_CHECKING:
+    from dgen.chat.conversation import Conversation, Message
 
 VERSION = 1
 _MARK = "dgen_chat"
 _OWN = ("default", "checkpoint")
+_TAKES = 'It must be a JSON object with "messages", a list of role and content; /save writes one.'
+
+
+@dataclass(frozen=True, slots=True)
+class Saved:
+    """What a file holds.
+
+    Attributes:
+        system: the system message, or None.
+        messages: questions and answers, as in `Conversation`.
+        unanswered: the last question, where it has no answer.
+        changes: the settings that were given; None for none.
+        model: the one that it was held with, if the file says so.
+    """
+
+    path: str
+    system: str | None
+    messages: tuple[Message, ...]
+    unanswered: str | None
+    changes: Layer | None
+    model: str | None
 
 
 def save(conversation: Conversation, path: str) -> Path:
     """Write the conversation; a file that holds none is not overwritten. Returns where it is.
 
     Raises:
-        UsageError: there is no such folder, no permission, or something else in the file.
+        UsageError: there is no such folder, no permission, something else in the file, or nothing to save.
     """
+    content = document(conversation)
+    if not content["messages"]:  # /load would refuse it, and what was saved there before is worth more
+        raise UsageError("there is nothing to save: nothing was said yet", hint="Ask something first.")
     where = Path(os.path.realpath(_place(path)))  # a link stays one
     if where.exists() and not _is_ours(where):
         raise UsageError(
             f"'{path}' exists and is no conversation", hint="Take another name, or remove it first."
         )
-    text = json.dumps(document(conversation), ensure_ascii=False, indent=2, allow_nan=False) + "\n"
+    text = json.dumps(content, ensure_ascii=False, indent=2, allow_nan=False) + "\n"
     new = where.with_name(f".{where.name}.{os.getpid()}")
     try:
         # A conversation may be private. Written beside it and then moved: a full disk leaves the old one whole.
@@ -72,13 +101,11 @@ def document(conversation: Conversation) -> dict[str, Any]:
     }
 
 
-def load(conversation: Conversation, path: str) -> str | None:
-    """Put a saved conversation in the place of this one; returns the model that it was held with, if it says so.
-
-    Any JSON object with `messages` will do. An error leaves the conversation as it was.
+def read(path: str) -> Saved:
+    """Read a conversation; any JSON object with `messages` will do.
 
     Raises:
-        UsageError, SettingsError: the file can't be read, or holds what can't be said.
+        UsageError, SettingsError: the file can't be read, or holds what can't be said, or nothing.
     """
     data = _read(path)
     if data.get(_MARK, VERSION) != VERSION:
@@ -89,27 +116,43 @@ def load(conversation: Conversation, path: str) -> str | None:
     settings = data.get("settings")
     if not isinstance(settings, Mapping | None):
         raise UsageError(f"the settings in '{path}' are no object", hint='Write {"steps": 24}, for example.')
-    other = Conversation(conversation.generator)
-    if settings:
-        other.change(Layer(f"file {path}", dict(settings)))
-    conversation.clear()
-    if messages and messages[-1]["role"] == "user":
-        conversation.unanswered = messages.pop()["content"]
-    conversation.messages, conversation.system, conversation.changes = messages, system, []
-    for layer in other.changes:
-        conversation.change(layer)
+    changes = Layer(f"file {path}", dict(settings)) if settings else None
+    if changes is not None:
+        check_changeable(changes)
+        resolve([changes], partial=True)
+    asks = bool(messages) and messages[-1]["role"] == "user"
+    unanswered = messages.pop()["content"] if asks else None
     model = data.get("model")
-    return model if isinstance(model, str) else None
+    return Saved(
+        path, system, tuple(messages), unanswered, changes, model if isinstance(model, str) else None
+    )
+
+
+def load(conversation: Conversation, saved: Saved) -> None:
+    """Put a saved conversation in the place of this one; an error leaves it as it was.
+
+    Raises:
+        SettingsError: its settings contradict the model's own.
+    """
+    if saved.changes is not None:
+        conversation.generator.resolve(saved.changes)
+    conversation.clear()
+    conversation.messages, conversation.system = [dict(message) for message in saved.messages], saved.system
+    conversation.unanswered, conversation.changes = saved.unanswered, []
+    if saved.changes is not None:
+        conversation.change(saved.changes)
 
 
 def _messages(messages: Any, path: str) -> tuple[str | None, list[Message]]:
     if not isinstance(messages, list):
-        raise UsageError(f"'{path}' has no messages", hint="It must be what /save writes.")
+        raise UsageError(f"'{path}' has no messages", hint=_TAKES)
+    if not messages:
+        raise UsageError(f"the messages in '{path}' are empty: there is nothing to go on with", hint=_TAKES)
     # Only a question can be answered, but a conversation may end in an answer.
     checked = check_messages([*messages, {"role": "user", "content": "-"}])[:-1]
     plain = [{"role": message["role"], "content": message["content"]} for message in checked]
     system = None
-    if plain and plain[0]["role"] in ("system", "developer"):
+    if plain[0]["role"] in ("system", "developer"):
         system = plain.pop(0)["content"]
     return system, plain
 
@@ -120,9 +163,9 @@ def _read(path: str) -> dict[str, Any]:
     except OSError as error:
         raise UsageError(f"can't read '{path}': {error.strerror}", hint="Check the path.") from None
     except (ValueError, RecursionError):
-        raise UsageError(f"'{path}' is no JSON", hint="It must be what /save writes.") from None
+        raise UsageError(f"'{path}' is no JSON", hint=_TAKES) from None
     if not isinstance(data, dict):
-        raise UsageError(f"'{path}' is no JSON object", hint="It must be what /save writes.")
+        raise UsageError(f"'{path}' is no JSON object", hint=_TAKES)
     return data
 
 

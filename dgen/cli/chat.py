@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
+from dgen.chat.saved import read
 from dgen.cli import options
 from dgen.cli.generate import parse_format
 from dgen.cli.inputs import from_argv
@@ -80,6 +81,7 @@ def chat(
     resolve(layers, partial=True)  # what is wrong with the command line is said before anything is loaded
     system = from_argv(system, "--system")
     load = from_argv(load, "--load")
+    saved = None if load is None else read(load)
     watch = Watch(sink, draft=draft, slow=slow)
     if not watch.shows_canvas:
         slow = None  # said once, and not each turn
@@ -109,7 +111,7 @@ def chat(
         debug=debug,
     )
     try:
-        code = talk.run(system=system, load=load)
+        code = talk.run(system=system, load=saved)
     finally:
         if isinstance(lines, TypedLines):
             lines.close()

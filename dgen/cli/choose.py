@@ -67,7 +67,10 @@ def choose(
     answer: Annotated[
         str,
         typer.Option(
-            "--answer", help="The text that a choice stands in.", metavar="TEXT", rich_help_panel=_INPUT
+            "--answer",
+            help="The text around a choice; {{}} is its place.",
+            metavar="TEXT",
+            rich_help_panel=_INPUT,
         ),
     ] = "{{}}",
     passes: Annotated[
@@ -140,6 +143,7 @@ def choose(
         from dgen.choose import choose as score
 
         loaded = time.perf_counter()
+        progress.encoding((question or "") + answer)
         found = score(
             generator,
             texts,

@@ -15,6 +15,7 @@ from dgen.settings import SETTINGS, Layer
 
 if TYPE_CHECKING:
     from dgen.chat.conversation import Conversation, Turn
+    from dgen.chat.saved import Saved
 
 SOURCE = "/set"
 
@@ -86,7 +87,7 @@ class Commands:
         elif name in ("/save", "/load"):
             if not rest:
                 raise UsageError(f"{name} needs the name of a file", hint=COMMANDS[name].usage)
-            self._save(rest) if name == "/save" else self.load(rest)
+            self._save(rest) if name == "/save" else self._load(rest)
         else:
             self._plain(name)
         return None
@@ -138,16 +139,24 @@ class Commands:
         where = save(self._conversation, path)
         self._say(f"saved {count_of(len(self._conversation.messages), 'message')} to {where}")
 
-    def load(self, path: str) -> None:
+    def _load(self, path: str) -> None:
+        from dgen.chat.saved import read
+
+        self.go_on(read(path))
+
+    def go_on(self, saved: Saved) -> None:
         """Go on with a saved conversation; errors as in `dgen.chat.saved.load`."""
         from dgen.chat.saved import load
 
         conversation = self._conversation
-        model = load(conversation, path)
-        self._say(f"loaded {count_of(len(conversation.messages), 'message')} from {path}")
+        load(conversation, saved)
+        if saved.messages or saved.unanswered is not None:
+            self._say(f"loaded {count_of(len(saved.messages), 'message')} from {saved.path}")
+        else:
+            self._say(f"loaded the system message from {saved.path}; nothing else was said in it")
         own = conversation.generator.checkpoint.name
-        if model is not None and model != own:
-            self._warn(f"this conversation was held with {model}, and goes on with {own}")
+        if saved.model is not None and saved.model != own:
+            self._warn(f"this conversation was held with {saved.model}, and goes on with {own}")
         if conversation.unanswered is not None:
             self._say("its last question has no answer: /retry asks it")
 

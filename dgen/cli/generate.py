@@ -91,7 +91,7 @@ def generate(
 
     \b
     dgen generate --prompt "Tell me a story about a brave fox."
-    dgen generate --prompt "7 + 5" --logprobs 5 --format jsonl | jq .logprob
+    dgen generate -p "7 + 5" --format jsonl | jq 'select(.type=="token").logprob'
     dgen generate --prompt "Write a haiku about the moon." --seed 7 --format json
     dgen generate -m google/diffusiongemma-26B-A4B-it --prompt-file question.txt
     dgen generate --input prompts.jsonl --output answers.jsonl
@@ -212,6 +212,7 @@ def _answer(
     with Progress(sink) as progress:
         loaded = load_generator(progress, layers)
         generator = loaded.generator
+        progress.encoding(text)
         job = generator.job(text, system=system, raw=raw)
         progress.pause()
         tell_model(sink, generator.resolved)

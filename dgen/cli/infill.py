@@ -16,6 +16,7 @@ from dgen.cli.scores import aligned, known_format, marked, reporter, runtime_of,
 from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, standard_streams, wants_color
 from dgen.errors import UsageError
+from dgen.infill.draft import check_share, check_spans
 from dgen.infill.template import check_voice, parse_template
 from dgen.settings import Layer, resolve
 
@@ -158,6 +159,7 @@ def infill(
 
         loaded = time.perf_counter()
         template = source.template(generator, seed=seed)
+        progress.encoding("".join(template.pieces))
         found = fill(
             generator,
             template,
@@ -205,6 +207,9 @@ class _Source:
         self._draft = read_prompt(None, draft_file, waiting=sink.note)
         if renoise is not None:
             self._share = _share(renoise)
+            check_share(self._draft, self._share)
+        else:
+            check_spans(self._draft, self._spans)
 
     def template(self, generator: Generator, *, seed: int) -> Template:
         """The text with its gaps; those of a draft are sized by this checkpoint's tokenizer."""
@@ -237,7 +242,8 @@ def _share(text: str) -> float:
 
 def _span(text: str) -> tuple[int, int]:
     start, colon, end = text.partition(":")
-    if not (colon and start.isascii() and start.isdigit() and end.isascii() and end.isdigit()):
+    # Python reads no number of thousands of digits, and no draft is that long.
+    if not (colon and all(part.isascii() and part.isdigit() and len(part) < 16 for part in (start, end))):
         raise UsageError(
             f"--span takes START:END, not '{text}'", hint="Characters from 0, END left out: --span 10:25"
         )

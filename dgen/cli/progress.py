@@ -15,6 +15,8 @@ from typing import Any
 from dgen.cli.sink import Sink, is_terminal, wants_color
 
 PLAIN_SECONDS = 10.0
+LONG_TEXT = 1_000_000
+"""Characters; a tokenizer takes seconds for more, during which nothing else can be told."""
 
 
 class Progress:
@@ -57,6 +59,16 @@ class Progress:
             self._live.start()
         else:
             self._spinner.update(text=text)
+
+    def encoding(self, text: str) -> None:
+        """Say that this text is being made into tokens, and where it is a long one, at once."""
+        if len(text) < LONG_TEXT:
+            return
+        self._last_plain = -PLAIN_SECONDS
+        self.update(f"encoding a text of {len(text) / 1e6:.1f} million characters")
+        if self._live is not None:
+            # The tokenizer may keep the thread that draws from running.
+            self._live.refresh()
 
     def amount(self, kind: str, done: int, total: int) -> None:
         """Show how much of a download or load is done, in bytes."""

@@ -1,4 +1,4 @@
-"""`dgen schema`: the JSON Schema of what generate, infill and choose write."""
+"""`dgen schema`: the JSON Schema of what the other commands write."""
 
 from __future__ import annotations
 
@@ -8,15 +8,24 @@ import typer
 
 
 def schema(
-    trace: Annotated[bool, typer.Option("--trace", help="That of the lines of a --trace file.")] = False,
-    infill: Annotated[bool, typer.Option("--infill", help="That of what dgen infill writes.")] = False,
-    choose: Annotated[bool, typer.Option("--choose", help="That of what dgen choose writes.")] = False,
+    trace: Annotated[
+        bool, typer.Option("--trace", help="Describe the lines of a generate --trace file.")
+    ] = False,
+    infill: Annotated[bool, typer.Option("--infill", help="Describe the JSON of dgen infill.")] = False,
+    choose: Annotated[bool, typer.Option("--choose", help="Describe the JSON of dgen choose.")] = False,
 ) -> None:
-    """Print the JSON Schema of what generate writes.
+    """Print which fields dgen's JSON output has, as a JSON Schema.
 
-    Draft 2020-12; every line of --format json or jsonl, or of a trace, validates against it.
+    It names each field, its type and its meaning, for you to look up or for a
+    program to check its input by. Nothing is loaded or run.
 
-    Example: dgen schema > dgen.schema.json
+    Without a flag it describes what generate and chat write with --format json or
+    jsonl, and the output lines of a batch. The dialect is draft 2020-12.
+
+    \b
+    dgen schema
+    dgen schema | jq '."$defs".completion.properties.finish_reason'
+    dgen schema --trace > trace.schema.json
     """
     import json
 

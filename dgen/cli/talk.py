@@ -22,6 +22,7 @@ from dgen.errors import DgenError, OutputError
 
 if TYPE_CHECKING:
     from dgen.chat.conversation import Turn
+    from dgen.chat.saved import Saved
     from dgen.cli.watch import Watch
     from dgen.generator import Generator
 
@@ -58,14 +59,14 @@ class Talk:
         self._cancelled = False  # the last thing that happened was a Ctrl-C
         self._turns = 0
 
-    def run(self, *, system: str | None = None, load: str | None = None) -> int:
+    def run(self, *, system: str | None = None, load: Saved | None = None) -> int:
         """Talk until there is no more to say; returns the exit code.
 
         Raises:
-            DgenError: the conversation to go on with can't be loaded, or stdout can't be written.
+            DgenError: the settings of `load` contradict the model's, or stdout can't be written.
         """
         if load is not None:
-            self._commands.load(load)
+            self._commands.go_on(load)
         if system is not None:
             self._conversation.system = system if system.strip() else None
         tell_model(self._sink, self._generator.resolved)

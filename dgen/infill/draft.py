@@ -27,13 +27,7 @@ def renoise_share(text: str, share: float, *, seed: int, count_tokens: Callable[
     Raises:
         UsageError: a share out of range, or a text without a word.
     """
-    if not 0 < share <= 1:
-        raise UsageError(
-            f"--renoise must be above 0 and at most 1, not {share:g}", hint="For example: --renoise 0.4"
-        )
-    words = [match.span() for match in _WORD.finditer(text)]
-    if not words:
-        raise UsageError("the draft has no word to renoise", hint="Give a draft with some text.")
+    words = check_share(text, share)
     count = min(max(round(share * len(words)), 1), len(words))
     freed = sorted(random.Random(seed).sample(range(len(words)), count))
     runs: list[list[int]] = []
@@ -50,11 +44,37 @@ def renoise_spans(text: str, spans: Sequence[Span], *, count_tokens: Callable[[s
     """Free these spans of characters [start, end); each may take up to the tokens that it had.
 
     Raises:
-        UsageError: a span that is empty or lies outside the text, or two that overlap or touch.
+        UsageError: a span that is empty, backwards or not within the text, or two that overlap or touch.
     """
+    return _cut(text, check_spans(text, spans), count_tokens, exact=False)
+
+
+def check_share(text: str, share: float) -> list[Span]:
+    """The words of which a share can be freed; needs no tokenizer. Errors as in `renoise_share`."""
+    if not 0 < share <= 1:
+        raise UsageError(
+            f"--renoise must be above 0 and at most 1, not {share:g}", hint="For example: --renoise 0.4"
+        )
+    words = [match.span() for match in _WORD.finditer(text)]
+    if not words:
+        raise UsageError("the draft has no word to renoise", hint="Give a draft with some text.")
+    return words
+
+
+def check_spans(text: str, spans: Sequence[Span]) -> list[Span]:
+    """The spans in the order of the text; needs no tokenizer. Errors as in `renoise_spans`."""
     ordered = sorted(spans)
     for start, end in ordered:
-        if not 0 <= start < end <= len(text):
+        if start > end:
+            raise UsageError(
+                f"the span {start}:{end} ends before it begins", hint=f"Write {end}:{start}: START, then END."
+            )
+        if start == end:
+            raise UsageError(
+                f"the span {start}:{end} is empty",
+                hint=f"END is left out: {start}:{start + 1} is one character.",
+            )
+        if start < 0 or end > len(text):
             raise UsageError(
                 f"the span {start}:{end} does not lie in the draft, which has {len(text)} characters",
                 hint="A span is START:END, counted in characters from 0, END left out.",
@@ -64,7 +84,7 @@ def renoise_spans(text: str, spans: Sequence[Span], *, count_tokens: Callable[[s
             raise UsageError(
                 f"the spans {a}:{b} and {c}:{d} overlap or touch", hint="Write them as one span."
             )
-    return _cut(text, ordered, count_tokens, exact=False)
+    return ordered
 
 
 def _cut(text: str, spans: Sequence[Span], count_tokens: Callable[[str], int], *, exact: bool) -> Template:

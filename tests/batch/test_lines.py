@@ -61,7 +61,7 @@ def test_a_line_without_end_is_dropped_and_the_next_one_read(monkeypatch):
         (b'{"a":' * 100_000, "nested too deeply"),
         (b'{"a": "\\ud800"}', "half of a surrogate pair"),
         (b'{"a": 1, "a": 2}', "'a' is given twice"),
-        (b"[1]", "not a JSON object but an array"),
+        (b"[1]", "not a JSON object but a list"),
         (b'"text"', "a text"),
         (b"null", "null"),
         (b"true", "a truth value"),

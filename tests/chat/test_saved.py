@@ -3,13 +3,15 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 
 import pytest
 from tiny import tiny_checkpoint
 
 import dgen
 from dgen.chat.conversation import Conversation
-from dgen.chat.saved import load, save
+from dgen.chat.saved import load, read, save
 from dgen.errors import DgenError, UsageError
 from dgen.settings import Layer
 
@@ -38,7 +40,9 @@ def test_what_was_saved_is_loaded(talk, model, tmp_path):
     talk.unanswered = "and?"
     save(talk, str(tmp_path / "talk.json"))
     other = Conversation(model)
-    assert load(other, str(tmp_path / "talk.json")) == str(model.checkpoint.name)
+    saved = read(str(tmp_path / "talk.json"))
+    assert saved.model == str(model.checkpoint.name)
+    load(other, saved)
     assert (other.messages, other.system, other.unanswered) == (MESSAGES, "we are", "and?")
     assert other.resolved.settings == talk.resolved.settings
     assert other.retry().job.request.prompt_ids == talk.retry().job.request.prompt_ids
@@ -90,7 +94,8 @@ def test_messages_that_another_tool_wrote_will_do(talk, tmp_path):
         {"role": "assistant", "content": "hat", "reasoning": "hm"},
     ]
     path.write_text(json.dumps({"messages": messages}))
-    assert load(talk, str(path)) is None
+    assert read(str(path)).model is None
+    load(talk, read(str(path)))
     assert talk.system == "short"
     assert talk.messages == [{"role": "user", "content": "a cat"}, {"role": "assistant", "content": "hat"}]
 
@@ -103,24 +108,25 @@ def test_messages_that_another_tool_wrote_will_do(talk, tmp_path):
         b"[1]",
         b"{}",
         b'{"messages": "x"}',
+        b'{"messages": []}',
         b'{"messages": [1]}',
         b'{"messages": [{"role": "cat", "content": "x"}]}',
         b'{"messages": [{"role": "user", "content": ""}]}',
-        b'{"messages": [], "settings": 3}',
-        b'{"messages": [], "settings": {"stepz": 3}}',
-        b'{"messages": [], "settings": {"steps": {}}}',
-        b'{"messages": [], "settings": {"model": "x"}}',
-        b'{"messages": [], "settings": {"seed": [1]}}',
-        b'{"dgen_chat": 2, "messages": []}',
+        b'{"messages": [{"role": "user", "content": "x"}], "settings": 3}',
+        b'{"messages": [{"role": "user", "content": "x"}], "settings": {"stepz": 3}}',
+        b'{"messages": [{"role": "user", "content": "x"}], "settings": {"steps": {}}}',
+        b'{"messages": [{"role": "user", "content": "x"}], "settings": {"model": "x"}}',
+        b'{"messages": [{"role": "user", "content": "x"}], "settings": {"seed": [1]}}',
+        b'{"dgen_chat": 2, "messages": [{"role": "user", "content": "x"}]}',
         b'{"messages": ' + b"[" * 100_000,
     ],
-    ids=lambda content: content[:40].decode("latin-1"),
+    ids=lambda content: content[-40:].decode("latin-1"),
 )
 def test_a_file_that_holds_no_conversation_changes_nothing(talk, tmp_path, content):
     (tmp_path / "broken").write_bytes(content)
     talk.change(Layer("/set", {"steps": "5"}))
     with pytest.raises(DgenError) as caught:
-        load(talk, str(tmp_path / "broken"))
+        load(talk, read(str(tmp_path / "broken")))
     assert caught.value.hint
     assert "\n" not in caught.value.message
     assert (talk.messages, talk.system) == (MESSAGES, "we are")
@@ -128,10 +134,47 @@ def test_a_file_that_holds_no_conversation_changes_nothing(talk, tmp_path, conte
 
 
 @pytest.mark.parametrize(
+    ("content", "reason"),
+    [
+        (b"[1]", "no JSON object"),
+        (b"{}", "has no messages"),
+        (b'{"messages": []}', "messages in .* are empty"),
+    ],
+)
+def test_what_a_file_must_hold_is_said_as_the_docs_say_it(tmp_path, content, reason):
+    (tmp_path / "talk.json").write_bytes(content)
+    with pytest.raises(UsageError, match=reason) as caught:
+        read(str(tmp_path / "talk.json"))
+    assert 'a JSON object with "messages"' in caught.value.hint
+
+
+def test_a_conversation_in_which_nothing_was_said_takes_no_files_place(talk, tmp_path):
+    path = tmp_path / "talk.json"
+    before = save(talk, str(path)).read_bytes()
+    talk.clear()
+    talk.system = None
+    with pytest.raises(UsageError, match="nothing to save"):
+        save(talk, str(path))
+    assert path.read_bytes() == before
+
+
+def test_a_system_message_alone_is_saved_and_loaded(talk, tmp_path):
+    talk.clear()
+    saved = read(str(save(talk, str(tmp_path / "talk.json"))))
+    assert (saved.system, saved.messages, saved.unanswered) == ("we are", (), None)
+
+
+def test_reading_a_file_needs_no_torch():
+    code = "import sys, dgen.chat.saved; print('torch' in sys.modules)"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "False"
+
+
+@pytest.mark.parametrize(
     "content", [b"", b"{}\n{}", b"\xff", b"[" * 100_000], ids=lambda data: repr(data)[:12]
 )
-def test_a_file_that_is_no_json_is_refused_in_plain_words(talk, tmp_path, content):
+def test_a_file_that_is_no_json_is_refused_in_plain_words(tmp_path, content):
     path = tmp_path / "talk.json"
     path.write_bytes(content)
     with pytest.raises(UsageError, match=r"talk.json' is no JSON$"):
-        load(talk, str(path))
+        read(str(path))

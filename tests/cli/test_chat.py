@@ -115,9 +115,45 @@ def test_a_conversation_is_saved_and_goes_on_in_another_run(say, tmp_path):
     done = say(["/set seed=2", "is it red?"], "--load", "talk.json", "--format", "json")
     assert json.loads(done.out)["text"] == json.loads(both[-1])["text"]
     assert "seed = 2 (/set)" in done.err
-    missing = say([], "--load", "nothing.json")
-    assert missing.code == 2
-    assert "can't read 'nothing.json'" in missing.err
+
+
+@pytest.mark.parametrize(
+    ("content", "says"),
+    [
+        (None, "can't read 'talk.json'"),
+        ("[]", "'talk.json' is no JSON object"),
+        ('{"messages": []}', "the messages in 'talk.json' are empty"),
+        ('{"messages": [{"role": "cat", "content": "x"}]}', "the role cat"),
+        ('{"messages": [{"role": "user", "content": "x"}], "settings": {"steps": 0}}', "steps must be"),
+        ('{"messages": [{"role": "user", "content": "x"}], "settings": {"model": "x"}}', "model belongs to"),
+    ],
+)
+def test_a_file_that_cannot_be_gone_on_with_is_refused_before_a_model_is_loaded(
+    say, tmp_path, monkeypatch, content, says
+):
+    monkeypatch.setattr("dgen.generator.from_layers", lambda *args, **options: pytest.fail("loaded"))
+    if content is not None:
+        (tmp_path / "talk.json").write_text(content)
+    done = say(["a cat"], "--load", "talk.json")
+    assert done.code == 2
+    assert says in done.err
+    assert "Hint:" in done.err
+    assert done.out == ""
+
+
+def test_loading_a_file_without_messages_keeps_the_talk(say, tmp_path):
+    (tmp_path / "empty.json").write_text('{"messages": []}')
+    done = say(["a cat", "/load empty.json", "/save talk.json"], "--seed", 1)
+    assert "the messages in 'empty.json' are empty" in done.err
+    saved = json.loads((tmp_path / "talk.json").read_text())
+    assert [message["role"] for message in saved["messages"]] == ["user", "assistant"]
+
+
+def test_loading_a_system_message_alone_says_so(say, tmp_path):
+    (tmp_path / "who.json").write_text('{"messages": [{"role": "system", "content": "be kind"}]}')
+    done = say(["/load who.json", "/system"])
+    assert "loaded the system message from who.json; nothing else was said in it" in done.err
+    assert "system: be kind" in done.err
 
 
 def test_what_commands_say_goes_to_stderr(say):

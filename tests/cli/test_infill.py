@@ -64,6 +64,14 @@ def test_a_draft_keeps_what_is_outside_its_spans(dgen, tmp_path):
         (("--draft-file", "DRAFT", "--renoise", 0.4, "--span", "0:1"), "which part"),
         (("--draft-file", "DRAFT", "--renoise", "2"), "--renoise must be"),
         (("--draft-file", "DRAFT", "--span", "5"), "--span takes"),
+        (("--draft-file", "DRAFT", "--span", "0:" + "9" * 5000), "--span takes"),
+        (("--draft-file", "DRAFT", "--span", "4:1"), "the span 4:1 ends before it begins"),
+        (("--draft-file", "DRAFT", "--span", "40:10"), "ends before it begins"),
+        (("--draft-file", "DRAFT", "--span", "4:4"), "the span 4:4 is empty"),
+        (("--draft-file", "DRAFT", "--span", "4:99"), "the draft, which has 9 characters"),
+        (("--draft-file", "DRAFT", "--span", "0:3", "--span", "2:5"), "overlap"),
+        (("--draft-file", "DRAFT", "--span", "-1:3"), "--span takes"),
+        (("--draft-file", "BLANK", "--renoise", 0.4), "no word to renoise"),
         (("--draft-file", "DRAFT", "--prompt", "{{1}}"), "both a draft and a prompt"),
         ((), "no prompt"),
     ],
@@ -72,7 +80,9 @@ def test_a_wrong_command_line_is_refused_before_anything_is_loaded(dgen, tmp_pat
     monkeypatch.setattr("dgen.generator.from_layers", lambda *args, **options: pytest.fail("loaded"))
     draft = tmp_path / "draft.txt"
     draft.write_text("some text", encoding="utf-8")
-    done = dgen("infill", *(draft if arg == "DRAFT" else arg for arg in argv))
+    blank = tmp_path / "blank.txt"
+    blank.write_text(" .\n", encoding="utf-8")
+    done = dgen("infill", *({"DRAFT": draft, "BLANK": blank}.get(arg, arg) for arg in argv))
     assert done.code == 2
     assert says in done.err
     assert "Hint:" in done.err
@@ -108,6 +118,7 @@ def test_choices_are_a_table_or_one_record_that_validates(dgen):
         (("--prompt", "x", "--choices", "a,b", "--passes", 0), "--passes must be"),
         (("--prompt", "x", "--choices", "a,b", "--format", "jsonl"), "--format must be"),
         (("--prompt", "x", "--choices", "a,b", "--answer", "x"), "no gap"),
+        (("--prompt", "x", "--choices", "a,b", "--answer", "It is {{2}}."), "the gap {{2}} in --answer"),
     ],
 )
 def test_wrong_choices_are_refused_before_anything_is_loaded(dgen, monkeypatch, argv, says):
@@ -124,3 +135,19 @@ def test_the_schemas_are_printed(dgen, flag, title):
     Draft202012Validator.check_schema(printed)
     assert printed["title"] == title
     assert dgen("schema", flag, "--trace").code == 2
+
+
+@pytest.mark.parametrize("command", ["generate", "choose", "infill"])
+def test_a_text_that_takes_long_to_encode_is_announced_and_one_beyond_the_context_refused(
+    dgen, checkpoint, tmp_path, command
+):
+    long = tmp_path / "long.txt"
+    long.write_text("a cat sat " * 110_000 + ("{{1}}" if command == "infill" else ""))
+    argv = [command, "-m", checkpoint, "--prompt-file", long, *(["-c", "a,b"] if command == "choose" else [])]
+    done = dgen(*argv)
+    assert done.code == 2
+    assert "encoding a text of 1.1 million characters" in done.err
+    assert "the context has 512" in done.err
+    quiet = dgen(*argv, "-q")
+    assert [line.split()[0] for line in quiet.err.splitlines()] == ["Error:", "Hint:"]
+    assert "encoding" not in dgen("generate", "-m", checkpoint, "--prompt", "a cat", "--max-tokens", 8).err
