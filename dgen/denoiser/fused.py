@@ -87,7 +87,7 @@ class FusedDenoiser:
         self._graphs = graphs and self.device.type == "cuda"
         self._causal: dict[tuple[int, int], Replay | None] = {}
         self._pool: Any = None
-        self._why_eager = ""
+        self._refused: dict[tuple[int, int], str] = {}
 
     def _fit(self, most: int, wanted: int | None, least: int, free: int | None) -> int:
         """The context that the memory holds, at most `most`; errors as in the class."""
@@ -130,7 +130,7 @@ class FusedDenoiser:
             captured = self._graph((1, self.canvas_len)) is not None
             if tell is not None:
                 took = f"captured in {time.perf_counter() - started:.1f} s"
-                tell(f"commits of 1: {took if captured else self._why_eager}")
+                tell(f"commits of 1: {took if captured else self._refused[1, self.canvas_len]}")
 
     @torch.inference_mode()
     def prefill(self, slot: int, ids: Tensor) -> None:
@@ -198,7 +198,7 @@ class FusedDenoiser:
 
     def _graph(self, shape: tuple[int, int]) -> Replay | None:
         """The captured causal pass over ids of that shape; None where causal passes run eagerly."""
-        if not self._graphs or self._causal.get(shape) is not None:
+        if not self._graphs or shape in self._refused or self._causal.get(shape) is not None:
             return self._causal.get(shape)
         spare = torch.full(shape[:1], self.num_slots, dtype=torch.int64, device=self.device)
         ids = torch.zeros(shape, dtype=torch.int64, device=self.device)
@@ -206,11 +206,9 @@ class FusedDenoiser:
             # One causal pass at a time: their graphs can share what they take for a moment.
             self._pool = self._pool or torch.cuda.graph_pool_handle()
             self._causal[shape] = capture(self._encode, spare, ids, torch.ones_like(spare), pool=self._pool)
-        except torch.OutOfMemoryError:
-            raise
         except RuntimeError as error:
-            self._graphs = False
-            self._why_eager = f"eager, capture failed: {str(error).splitlines()[0]}"
+            # A graph is worth no request: the eager pass may well fit where memory for a graph has run out.
+            self._refused[shape] = f"eager, capture failed: {str(error).splitlines()[0]}"
         return self._causal.get(shape)
 
     @torch.inference_mode()

@@ -140,14 +140,21 @@ def test_self_conditioning_is_dropped_by_commit_and_by_release():
     assert not denoiser._soft[1:3].any()
 
 
-def test_a_commit_that_cannot_be_captured_runs_eagerly(monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [RuntimeError("operation not permitted when stream is capturing"), torch.OutOfMemoryError("full")],
+)
+def test_a_pass_that_cannot_be_captured_runs_eagerly(monkeypatch, error):
     def refuse(*_, **__):
-        raise RuntimeError("operation not permitted when stream is capturing")
+        raise error
 
     denoiser = FusedDenoiser(model_of(layers="f"), num_slots=1)
     monkeypatch.setattr(fused, "capture", refuse)
+    monkeypatch.setattr(fused.torch.cuda, "graph_pool_handle", lambda: 1)
     denoiser._graphs = True
-    denoiser.prefill(0, torch.tensor([20, 21]))
+    for _ in range(3):  # from the second time on a graph is asked for
+        denoiser.prefill(0, torch.tensor([20, 21]))
+    assert list(denoiser._refused) == [(1, 2)]
     denoiser.commit(torch.tensor([0]), torch.full((1, CANVAS), 30))
     assert denoiser._cache.lengths.tolist() == [2 + CANVAS, 0]
 
