@@ -94,6 +94,11 @@ def early(device: torch.device) -> dict[str, bool]:
     return {"EARLY": True, "launch_pdl": True}
 
 
+def precision(x: torch.Tensor) -> str:
+    """`input_precision` of `tl.dot` for operands in `x`'s dtype: fp32 ones must not round to tf32."""
+    return "ieee" if x.dtype == torch.float32 else "tf32"
+
+
 @contextmanager
 def compiling_only(workers: int = 16) -> Iterator[None]:
     """Inside, a launch compiles its kernel and runs nothing; all compile side by side, and are done at the end.

@@ -10,10 +10,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
+from dgen.jit import early, jit, jit_for_any, precision, take_turn, tl, triton
 
 NO_WINDOW = 2**30
 """A window that sees every position."""
@@ -204,7 +203,7 @@ def attend(
         n, window, capacity, int(causal), scale,
         Q_HEADS=q_heads, KV_HEADS=kv_heads, GROUP=group, D=width, D_BLOCK=d_block,
         ROWS=tiles.rows, KEYS=tiles.keys, SPLITS=tiles.splits,
-        PRECISION="ieee" if qkv.dtype == torch.float32 else "tf32",
+        PRECISION=precision(qkv),
         num_warps=tiles.warps, num_stages=tiles.stages, **early(qkv.device),
     )  # fmt: skip
     if tiles.splits > 1:

@@ -13,8 +13,8 @@ from dataclasses import dataclass
 from torch import Tensor
 
 from dgen.denoiser.kernels.norms import gelu
-from dgen.denoiser.kernels.router import Routing, precision
-from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
+from dgen.denoiser.kernels.router import Routing
+from dgen.jit import early, jit, jit_for_any, precision, take_turn, tl, triton
 
 
 @dataclass(frozen=True, slots=True)

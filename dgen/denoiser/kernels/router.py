@@ -9,10 +9,9 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
-from dgen.jit import early, jit_for_any, take_turn, tl, triton
+from dgen.jit import early, jit_for_any, precision, take_turn, tl, triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -113,8 +112,3 @@ _ROUTER_SPAN = 256
 def router_parts(depth: int) -> int:
     """How many parts of the depth the router's scores are summed from."""
     return int(triton.cdiv(depth, _ROUTER_SPAN))
-
-
-def precision(x: Tensor) -> str:
-    """Of products in `x`'s dtype: fp32 ones must not round to tf32."""
-    return "ieee" if x.dtype == torch.float32 else "tf32"

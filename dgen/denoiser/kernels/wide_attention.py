@@ -11,11 +11,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import torch
 from torch import Tensor
 
 from dgen.denoiser.kernels.attention import merge_splits
-from dgen.jit import early, jit, jit_for_any, take_turn, tl, triton
+from dgen.jit import early, jit, jit_for_any, precision, take_turn, tl, triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -250,7 +249,7 @@ def attend_wide(
         target = parts[entries * 2 : entries * (2 + width)]
     shape = {"Q_HEADS": q_heads, "KV_HEADS": kv_heads, "GROUP": group, "D": width, "ROWS": tiles.rows,
              "KEYS": tiles.keys, "SPLITS": tiles.splits,
-             "PRECISION": "ieee" if qkv.dtype == torch.float32 else "tf32", **early(qkv.device)}  # fmt: skip
+             "PRECISION": precision(qkv), **early(qkv.device)}  # fmt: skip
     for first in range(0, every, at_once):
         count = min(at_once, every - first)
         numbers = (row_tiles, first, span // tiles.keys)
