@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,12 @@ class Replay:
         return self.result
 
 
+@functools.cache
+def _stream(device: torch.device) -> Any:
+    """One for all captures: torch keeps a workspace of cuBLAS for every stream that has run a product."""
+    return torch.cuda.Stream(device)
+
+
 def capture(function: Callable[..., Any], *inputs: Tensor, pool: Any = None) -> Replay:
     """Capture `function(*inputs)` after running it once: kernels are compiled and libraries set up before.
 
@@ -34,7 +41,7 @@ def capture(function: Callable[..., Any], *inputs: Tensor, pool: Any = None) -> 
         pool: memory that other graphs share, which never run at the same time.
     """
     device = inputs[0].device
-    stream = torch.cuda.Stream(device)
+    stream = _stream(device)
     stream.wait_stream(torch.cuda.current_stream(device))
     with torch.inference_mode():
         with torch.cuda.stream(stream):

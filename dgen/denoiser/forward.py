@@ -32,7 +32,7 @@ class Forward:
         self._weights, self._workspace, self._cache = weights, workspace, cache
 
     def encode(self, slots: Tensor, ids: Tensor, counts: Tensor) -> None:
-        """Causal pass that appends the KV of the first counts [m] of ids int64 [m, n] to the slots [m].
+        """Causal pass that appends the KV of the first counts of ids [m, n] to the slots [m]; all int64, counts [m].
 
         The lengths move on by as much; what stands behind the counts is padding, which reaches nothing.
         """

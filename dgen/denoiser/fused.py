@@ -85,7 +85,8 @@ class FusedDenoiser:
             num_slots * self.canvas_len, self.vocab_size, dtype=dtype, device=self.device
         )
         self._graphs = graphs and self.device.type == "cuda"
-        self._causal: dict[tuple[int, int], Replay | None] = {}
+        self._met: set[int] = set()  # sizes of prompts' passes
+        self._causal: dict[tuple[int, int], Replay] = {}
         self._pool: Any = None
         self._refused: dict[tuple[int, int], str] = {}
 
@@ -146,9 +147,9 @@ class FusedDenoiser:
             n = padded(len(chunk)) if self.device.type == "cuda" else len(chunk)
             rows = torch.nn.functional.pad(chunk, (0, n - len(chunk)))[None]
             # A size that was met before is worth a graph; a lone prompt would only wait for it.
-            captured = n <= CAPTURED_ROWS and (1, n) in self._causal
-            self._causal.setdefault((1, n))
-            self._append(slots, rows, torch.full_like(slots, len(chunk)), captured=captured)
+            self._append(slots, rows, torch.full_like(slots, len(chunk)), captured=n in self._met)
+            if n <= CAPTURED_ROWS:
+                self._met.add(n)
 
     @torch.inference_mode()
     def copy(self, source: int, target: int) -> None:
@@ -198,7 +199,7 @@ class FusedDenoiser:
 
     def _graph(self, shape: tuple[int, int]) -> Replay | None:
         """The captured causal pass over ids of that shape; None where causal passes run eagerly."""
-        if not self._graphs or shape in self._refused or self._causal.get(shape) is not None:
+        if not self._graphs or shape in self._refused or shape in self._causal:
             return self._causal.get(shape)
         spare = torch.full(shape[:1], self.num_slots, dtype=torch.int64, device=self.device)
         ids = torch.zeros(shape, dtype=torch.int64, device=self.device)
