@@ -86,11 +86,15 @@ def test_scores_far_apart_are_no_nan(device):
 @pytest.mark.parametrize("capacity", [8, 2])
 def test_scores_that_are_no_numbers_run_over_no_list_and_touch_no_other_token(draw, device, bad, capacity):
     x, weight, gain = draw(8, 32), draw(5, 32), draw(5)
-    clean, _ = routed(x, weight, gain, 2)
+    clean, before = routed(x, weight, gain, 2)
     x[[1, 2, 4, 5, 6]] = bad
     shares, routing = routed(x, weight, gain, 2, capacity=capacity)
     assert shares[[1, 2, 4, 5, 6]].isnan().all()
     assert torch.equal(shares[[0, 3, 7]], clean[[0, 3, 7]])
+    if capacity == len(x):  # room for every token, as in a pass: none is lost
+        now, then = choices(routing, 8, 2), choices(before, 8, 2)
+        assert [now[i] for i in (0, 3, 7)] == [then[i] for i in (0, 3, 7)]
+        assert all(len(set(row)) == 2 and min(row) >= 0 for row in now)
     listed = routing.assignments[routing.assignments != MARK]
     assert ((listed >= 0) & (listed < 16)).all()
 

@@ -56,24 +56,27 @@ def _route_kernel(
     s = tl.zeros([EXPERTS_BLOCK], dtype=tl.float32)
     for part in tl.static_range(PARTS):
         s += tl.load(parts_ptr + (part * rows + row) * experts + expert, mask=expert < experts, other=0.0)
-    s = tl.where(expert < experts, s, float("-inf"))
+    # Scores that are no numbers make the row's shares none, and choose experts like any others: each once, so that no
+    # list holds more than every token, and no other token's place in it is lost.
+    broken = tl.sum(tl.where(expert < experts, s, 0.0), axis=0) * 0.0
+    s = tl.where((expert < experts) & (s == s), s, float("-inf"))
+    free = expert < experts
     first = tl.max(s, axis=0)
     place = tl.arange(0, TOP_BLOCK)
     share = tl.zeros([TOP_BLOCK], dtype=tl.float32)
     chosen = tl.zeros([TOP_BLOCK], dtype=tl.int32)
     for k in tl.static_range(TOP_K):
-        best = tl.max(s, axis=0)
-        index = tl.min(tl.where(s == best, expert, experts - 1), axis=0)
+        best = tl.max(tl.where(free, s, float("-inf")), axis=0)
+        index = tl.min(tl.where(free & (s == best), expert, experts), axis=0)
         share = tl.where(place == k, tl.exp(best - first), share)
         chosen = tl.where(place == k, index, chosen)
-        s = tl.where(expert == index, float("-inf"), s)
+        free = free & (expert != index)
     inside = place < TOP_K
     share = tl.where(inside, share, 0.0)
     gain = tl.load(gain_ptr + chosen, mask=inside, other=0.0).to(tl.float32)
-    tl.store(weights_ptr + row * TOP_K + place, share / tl.sum(share, axis=0) * gain, mask=inside)
+    tl.store(weights_ptr + row * TOP_K + place, share / tl.sum(share, axis=0) * gain + broken, mask=inside)
     at = tl.atomic_add(counts_ptr + chosen, 1, mask=inside)
-    # Scores that are no numbers may choose an expert twice: no list may run over.
-    inside = inside & (at < capacity)
+    inside = inside & (at < capacity)  # always, where a list has room for every token
     tl.store(assignments_ptr + chosen * capacity + at, row * TOP_K + place, mask=inside)
 
 
