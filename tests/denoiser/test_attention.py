@@ -8,6 +8,7 @@ from typing import Any
 import pytest
 import torch
 from close import assert_close
+from tiles import WIDE
 
 from dgen.denoiser.kernels.attention import NO_WINDOW, Tiles, attend, write_cache
 from dgen.denoiser.kernels.wide_attention import WideTiles, attend_wide, wide_span
@@ -20,18 +21,6 @@ FEW_SLOTS = (6, 4, 2)
 
 ONE = Tiles(rows=16, keys=16, warps=4, stages=1, splits=1)
 LOOSE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}  # the exponentials are rounded too
-WIDE = WideTiles(
-    rows=16,
-    splits=1,
-    keys=32,
-    depth=32,
-    stages=1,
-    warps=4,
-    value_keys=16,
-    columns=32,
-    value_stages=1,
-    value_warps=4,
-)
 
 
 @dataclass

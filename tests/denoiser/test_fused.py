@@ -8,11 +8,11 @@ import pytest
 import torch
 from close import assert_close
 from passes import Pair, capped, pair
+from tiles import WIDE
 from tiny import tiny_model
 
 from dgen.denoiser import forward, fused, workspace
 from dgen.denoiser.fused import FusedDenoiser, padded
-from dgen.denoiser.kernels.wide_attention import WideTiles
 from dgen.denoiser.reference import ReferenceDenoiser
 
 pytestmark = [
@@ -42,18 +42,7 @@ def test_one_slot_with_tied_weights(monkeypatch):
 
 
 def test_wide_heads_split_keys_row_groups_and_shared_experts(monkeypatch):
-    wide = WideTiles(
-        rows=16,
-        splits=2,
-        keys=32,
-        depth=16,
-        stages=1,
-        warps=4,
-        value_keys=16,
-        columns=16,
-        value_stages=1,
-        value_warps=4,
-    )
+    wide = replace(WIDE, splits=2, depth=16, columns=16)
     plain, experts = forward.attention_tiles, forward.expert_tiles
 
     def attention_tiles(layer, *, rows, n):
