@@ -54,8 +54,15 @@ class OutputError(DgenError):
     """Output can't be written."""
 
 
-def as_ours(error: Exception) -> DgenError:
-    """What nobody foresaw, in the form of ours: memory that ran out, or else a bug."""
+def as_ours(
+    error: Exception, *, doing: str = "", hint: str = "This is a bug in dgen; please report it."
+) -> DgenError:
+    """What nobody foresaw, in the form of ours: memory that ran out, or else a bug.
+
+    Args:
+        doing: what was being done: "writing the record".
+        hint: of a bug.
+    """
     if isinstance(error, DgenError):
         return error
     name = type(error).__name__
@@ -69,6 +76,4 @@ def as_ours(error: Exception) -> DgenError:
         return MemoryLimitError(
             f"out of memory: {line}", hint="Shorten the prompt or --max-tokens, or take fewer --slots."
         )
-    return DgenError(
-        f"unexpected {name}: {line}", hint="Run again with --debug to see where; this is a bug in dgen."
-    )
+    return DgenError(f"unexpected {name}{f' in {doing}' if doing else ''}: {line}", hint=hint)

@@ -16,7 +16,7 @@ from types import TracebackType
 
 from dgen.batch.results import Results
 from dgen.batch.tally import Tally
-from dgen.errors import DgenError
+from dgen.errors import DgenError, as_ours
 from dgen.output.records import Record, dumps
 
 _AHEAD = 64  # finished requests that may wait to be written
@@ -112,7 +112,7 @@ class Writer:
         except Exception as error:
             if waiting.instead is None:
                 raise
-            cause, failed = _as_ours(error), True
+            cause, failed = as_ours(error, doing="writing the record"), True
             line = dumps(waiting.instead(cause))
             self._broken.append((waiting.number, cause))
         self._results.append(line.encode(), waiting.number)
@@ -120,13 +120,3 @@ class Writer:
             self._tally.failed += 1
         else:
             self._tally.done += 1
-
-
-def _as_ours(error: Exception) -> DgenError:
-    if isinstance(error, DgenError):
-        return error
-    reason = (str(error).strip().splitlines() or ["no reason given"])[0]
-    return DgenError(
-        f"unexpected {type(error).__name__} in writing the record: {reason}",
-        hint="This is a bug in dgen; please report it.",
-    )

@@ -30,6 +30,7 @@ FOREIGN_OPTIONS = {
     "--n": "One answer a call: repeat the command with another --seed.",
     "--stream": "Text is always streamed, canvas by canvas.",
 }
+_BUG_HINT = "Run again with --debug to see where; this is a bug in dgen."
 _EXAMPLE = 'dgen generate --prompt "..."'
 _OF_GENERATE = ("-p", "--prompt", "-m", "--model", "--prompt-file", "--input")
 
@@ -88,7 +89,7 @@ def run(argv: Sequence[str]) -> int:
         usage = _usage_error(error, command, argv)
         if usage is not None:
             return _fail(usage, debug)
-        return _fail(as_ours(error), debug)
+        return _fail(as_ours(error, hint=_BUG_HINT), debug)
 
 
 def _show_flags_plainly(command: Any, parent: Any = None) -> None:

@@ -18,7 +18,7 @@ from dgen.cli.interruption import Interruption, Terminated
 from dgen.cli.lines import PipedLines, TypedLines, read_message, silent_keys
 from dgen.cli.progress import Progress
 from dgen.cli.sink import ClosedPipe, Sink
-from dgen.errors import DgenError, OutputError
+from dgen.errors import DgenError, OutputError, as_ours
 
 if TYPE_CHECKING:
     from dgen.chat.conversation import Turn
@@ -27,6 +27,8 @@ if TYPE_CHECKING:
     from dgen.generator import Generator
 
 _CANCELLED = "cancelled; the conversation is as before, and /retry asks again"
+
+_BUG_HINT = "The conversation is as before; --debug shows where. This is a bug in dgen."
 
 
 class Talk:
@@ -107,7 +109,7 @@ class Talk:
         except (ClosedPipe, OSError):
             raise
         except Exception as error:  # whatever goes wrong in a turn, what was said before is worth keeping
-            self._fail(_unexpected(error))
+            self._fail(as_ours(error, hint=_BUG_HINT))
         return True
 
     def _quits(self) -> bool:
@@ -192,11 +194,3 @@ class Talk:
             # The engine keeps an interrupt that finds nothing to end for its next run: let that be an empty one.
             for _ in self._generator.engine.run([]):
                 pass
-
-
-def _unexpected(error: Exception) -> DgenError:
-    lines = str(error).strip().splitlines() or [""]
-    return DgenError(
-        f"unexpected {type(error).__name__}: {lines[0]}",
-        hint="The conversation is as before; --debug shows where. This is a bug in dgen.",
-    )
