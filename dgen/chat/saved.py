@@ -134,13 +134,11 @@ def load(conversation: Conversation, saved: Saved) -> None:
     Raises:
         SettingsError: its settings contradict the model's own.
     """
-    if saved.changes is not None:
-        conversation.generator.resolve(saved.changes)
+    changes = [] if saved.changes is None else [saved.changes]
+    conversation.generator.resolve(*changes)
     conversation.clear()
     conversation.messages, conversation.system = [dict(message) for message in saved.messages], saved.system
-    conversation.unanswered, conversation.changes = saved.unanswered, []
-    if saved.changes is not None:
-        conversation.change(saved.changes)
+    conversation.unanswered, conversation.changes = saved.unanswered, changes
 
 
 def _messages(messages: Any, path: str) -> tuple[str | None, list[Message]]:
