@@ -14,11 +14,10 @@ os.environ.setdefault("OMP_NUM_THREADS", "1")
 import pytest
 import torch
 
-if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-    # So it is under nohup and in a script's background, and every program that a test starts would inherit it.
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is signal.SIG_IGN:
-    signal.signal(signal.SIGHUP, signal.SIG_DFL)
+for _signal, _handler in ((signal.SIGINT, signal.default_int_handler), (signal.SIGHUP, signal.SIG_DFL)):
+    if signal.getsignal(_signal) is signal.SIG_IGN:
+        # So it is under nohup and in a script's background, and every program that a test starts would inherit it.
+        signal.signal(_signal, _handler)
 if not torch.cuda.is_available():
     # Read when triton is first imported: without a card, kernels run in its interpreter.
     os.environ.setdefault("TRITON_INTERPRET", "1")

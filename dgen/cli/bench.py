@@ -91,7 +91,7 @@ def bench(
 
         if bed.subject.device.type == "cpu" and rows * columns > _PATIENCE:
             bed.note(
-                f"{rows} x {columns} logits take a CPU minutes; for a short run: --canvas 16 --vocab 32768"
+                f"{rows} x {columns} logits take a CPU a minute or more; for a short run: --canvas 16 --vocab 32768"
             )
         stand = bed.stand
         settings = ShortSettings(

@@ -14,7 +14,7 @@ _ENDING = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 
 
 class Terminated(BaseException):
-    """A signal ends the program; unwinds so that context managers tidy up. Ctrl-C becomes one in `main` alone."""
+    """A signal ends the program; unwinds so that context managers tidy up. Of Ctrl-C `app` makes one."""
 
     def __init__(self, number: int) -> None:
         super().__init__(number)

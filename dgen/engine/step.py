@@ -143,6 +143,9 @@ class StepView:
 class Reading:
     """A step's result on the host, in one copy: first what decides how it goes on, then, when asked, all of it.
 
+    Args:
+        packed: `StepResult.packed`, on the host.
+
     Attributes:
         confident: of each slot.
         broken: the first position of each slot whose row defines no distribution; None where all do.

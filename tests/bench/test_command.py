@@ -95,7 +95,7 @@ def test_quiet_says_nothing_and_verbose_tells_the_environment(dgen_bench):
 
 
 def test_a_cpu_that_will_take_minutes_is_told_before_and_how_to_have_it_short(dgen_bench, monkeypatch):
-    said = "logits take a CPU minutes; for a short run: --canvas 16 --vocab 32768"
+    said = "logits take a CPU a minute or more; for a short run: --canvas 16 --vocab 32768"
     assert said not in dgen_bench()[2]
     monkeypatch.setattr("dgen.cli.bench._PATIENCE", 8)
     code, out, err = dgen_bench()
