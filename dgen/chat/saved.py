@@ -134,11 +134,13 @@ def load(conversation: Conversation, saved: Saved) -> None:
     Raises:
         SettingsError: its settings contradict the model's own.
     """
-    changes = [] if saved.changes is None else [saved.changes]
-    conversation.generator.resolve(*changes)
+    if saved.changes is not None:
+        conversation.generator.resolve(saved.changes)
     conversation.clear()
     conversation.messages, conversation.system = [dict(message) for message in saved.messages], saved.system
-    conversation.unanswered, conversation.changes = saved.unanswered, changes
+    conversation.unanswered, conversation.changes = saved.unanswered, []
+    if saved.changes is not None:
+        conversation.change(saved.changes)
 
 
 def _messages(messages: Any, path: str) -> tuple[str | None, list[Message]]:

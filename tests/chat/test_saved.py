@@ -50,6 +50,17 @@ def test_what_was_saved_is_loaded(talk, model, tmp_path):
     assert (tmp_path / "again.json").read_bytes() == (tmp_path / "talk.json").read_bytes()
 
 
+def test_a_seed_in_the_file_begins_anew(talk, model, tmp_path):
+    talk.change(Layer("/set", {"seed": "5"}))
+    path = str(save(talk, str(tmp_path / "talk.json")))
+    other, fresh = (Conversation(model) for _ in range(2))
+    for turn in (other.ask("red"), other.ask("fox")):
+        list(other.run(turn))
+    load(other, read(path))
+    load(fresh, read(path))
+    assert other.ask("and?").job.request.seed == fresh.ask("and?").job.request.seed == 5
+
+
 def test_a_file_holds_what_was_set_and_not_the_models_own_settings(talk, tmp_path):
     path = save(talk, str(tmp_path / "talk.json"))
     data = json.loads(path.read_text(encoding="utf-8"))
