@@ -61,33 +61,35 @@ def _rms_norm_slots_kernel(
 def _after_attention_kernel(
     attended_ptr, residual_ptr, post_ptr, mlp_norm_ptr, moe_norm_ptr, router_norm_ptr,
     mlp_ptr, moe_ptr, router_ptr, counts_ptr, width, eps, router_gain, experts,
-    PARTS: tl.constexpr, BLOCK: tl.constexpr, EXPERTS_BLOCK: tl.constexpr,
+    BLOCK: tl.constexpr, EXPERTS_BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Residual + norm(attention); then the three normed inputs of MLP, experts and router from one read."""
-    take_turn(EARLY)
+    """Residual + norm(attention); then the three normed inputs of MLP, experts and router from one read.
+
+    All that is read is asked for at once: each sum over a row is a barrier that later loads would wait behind.
+    """
+    column = tl.arange(0, BLOCK)
+    inside = column < width
+    post = tl.load(post_ptr + column, mask=inside, other=0.0)
+    mlp_gain = tl.load(mlp_norm_ptr + column, mask=inside, other=0.0)
+    moe_gain = tl.load(moe_norm_ptr + column, mask=inside, other=0.0)
+    router_norm = tl.load(router_norm_ptr + column, mask=inside, other=0.0)
+    take_turn(EARLY)  # weights are nobody's output
     row = tl.program_id(0).to(tl.int64)
     if row == 0:  # the router, which counts, comes later
         expert = tl.arange(0, EXPERTS_BLOCK)
         tl.store(counts_ptr + expert, tl.zeros([EXPERTS_BLOCK], dtype=tl.int32), mask=expert < experts)
-    column = tl.arange(0, BLOCK)
-    inside = column < width
     at = row * width + column
     y = tl.load(attended_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    for part in tl.static_range(1, PARTS):
-        step = part * tl.num_programs(0).to(tl.int64) * width
-        y += tl.load(attended_ptr + step + at, mask=inside, other=0.0).to(tl.float32)
-    post = tl.load(post_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    h = tl.load(residual_ptr + at, mask=inside, other=0.0) + y * rms_scale(y, width, eps) * post
+    residual = tl.load(residual_ptr + at, mask=inside, other=0.0)
+    h = residual + y * rms_scale(y, width, eps) * post.to(tl.float32)
     tl.store(residual_ptr + at, h, mask=inside)
     h *= rms_scale(h, width, eps)
     kind = mlp_ptr.dtype.element_ty
-    gain = tl.load(mlp_norm_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(mlp_ptr + at, (h * gain).to(kind), mask=inside)
-    gain = tl.load(moe_norm_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    tl.store(moe_ptr + at, (h * gain).to(kind), mask=inside)
-    gain = tl.load(router_norm_ptr + column, mask=inside, other=0.0).to(tl.float32) * router_gain
-    tl.store(router_ptr + at, (h * gain).to(kind), mask=inside)
+    tl.store(mlp_ptr + at, (h * mlp_gain.to(tl.float32)).to(kind), mask=inside)
+    tl.store(moe_ptr + at, (h * moe_gain.to(tl.float32)).to(kind), mask=inside)
+    router_gain_row = router_norm.to(tl.float32) * router_gain
+    tl.store(router_ptr + at, (h * router_gain_row).to(kind), mask=inside)
 
 
 @jit
@@ -96,28 +98,34 @@ def _after_experts_kernel(
     next_norm_ptr, out_ptr, width, eps, TOP_K: tl.constexpr, BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """Experts weighted and summed, both halves normed and added to the residual, the next layer's input normed."""
-    take_turn(EARLY)
-    row = tl.program_id(0).to(tl.int64)
+    """Experts weighted and summed, both halves normed and added to the residual, the next layer's input normed.
+
+    Reads as `_after_attention_kernel` does.
+    """
     column = tl.arange(0, BLOCK)
     inside = column < width
+    moe_gain = tl.load(moe_norm_ptr + column, mask=inside, other=0.0)
+    mlp_gain = tl.load(mlp_norm_ptr + column, mask=inside, other=0.0)
+    post = tl.load(post_ptr + column, mask=inside, other=0.0)
+    next_norm = tl.load(next_norm_ptr + column, mask=inside, other=0.0)
+    scalar = tl.load(scalar_ptr).to(tl.float32)
+    take_turn(EARLY)  # weights are nobody's output
+    row = tl.program_id(0).to(tl.int64)
     at = row * width + column
+    residual = tl.load(residual_ptr + at, mask=inside, other=0.0)
+    mlp = tl.load(mlp_ptr + at, mask=inside, other=0.0)
     moe = tl.zeros([BLOCK], dtype=tl.float32)
     for k in tl.static_range(TOP_K):
         share = tl.load(expert_weights_ptr + row * TOP_K + k)
         y = tl.load(expert_out_ptr + (row * TOP_K + k) * width + column, mask=inside, other=0.0)
         moe += share * y.to(tl.float32)
-    gain = tl.load(moe_norm_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    x = moe * rms_scale(moe, width, eps) * gain
-    y = tl.load(mlp_ptr + at, mask=inside, other=0.0).to(tl.float32)
-    gain = tl.load(mlp_norm_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    x += y * rms_scale(y, width, eps) * gain
-    gain = tl.load(post_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    h = tl.load(residual_ptr + at, mask=inside, other=0.0) + x * rms_scale(x, width, eps) * gain
-    h *= tl.load(scalar_ptr).to(tl.float32)
+    y = mlp.to(tl.float32)
+    # Two sums over one row each, neither of which waits for the other.
+    x = moe * rms_scale(moe, width, eps) * moe_gain.to(tl.float32)
+    x += y * rms_scale(y, width, eps) * mlp_gain.to(tl.float32)
+    h = (residual + x * rms_scale(x, width, eps) * post.to(tl.float32)) * scalar
     tl.store(residual_ptr + at, h, mask=inside)
-    gain = tl.load(next_norm_ptr + column, mask=inside, other=0.0).to(tl.float32)
-    x = h * rms_scale(h, width, eps) * gain
+    x = h * rms_scale(h, width, eps) * next_norm.to(tl.float32)
     tl.store(out_ptr + at, x.to(out_ptr.dtype.element_ty), mask=inside)
 
 
@@ -193,15 +201,12 @@ def after_attention(
 ) -> None:
     """Add the normed attention output to the residual; norm that for MLP, experts and router.
 
-    attended [rows, H], or [parts, rows, H] still to be summed.
-
     `norms` are the three weights [H], the router's being multiplied by `router_gain`; `outs` [rows, H] in that
     order. counts int32 [experts] is set to zero for the router.
     """
-    rows, width = attended.shape[-2:]
+    rows, width = attended.shape
     _after_attention_kernel[(rows,)](
         attended, residual, post, *norms, *outs, counts, width, eps, router_gain, len(counts),
-        PARTS=attended.shape[0] if attended.ndim == 3 else 1,
         EXPERTS_BLOCK=triton.next_power_of_2(len(counts)), **_row_launch(width), **early(residual.device),
     )  # fmt: skip
 

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
-from dgen.jit import early, jit_for_any, precision, take_turn, tl, triton
+from dgen.jit import constant, early, jit, jit_for_any, precision, take_turn, tl, triton
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +20,10 @@ class Routing:
 
     counts: Tensor
     assignments: Tensor
+
+
+_TAKEN = constant(-(2**31))
+"""Below every score, -inf included."""
 
 
 @jit_for_any("rows")
@@ -59,25 +63,32 @@ def _route_kernel(
     # Scores that are no numbers make the row's shares none, and choose experts like any others: each once, so that no
     # list holds more than every token, and no other token's place in it is lost.
     broken = tl.sum(tl.where(expert < experts, s, 0.0), axis=0) * 0.0
-    s = tl.where((expert < experts) & (s == s), s, float("-inf"))
-    free = expert < experts
-    first = tl.max(s, axis=0)
+    # As integers in the order of the scores, which a warp compares in one instruction; -0 counts as 0.
+    order = _flipped(tl.where(s == s, s + 0.0, float("-inf")).to(tl.int32, bitcast=True))
+    order = tl.where(expert < experts, order, _TAKEN)
     place = tl.arange(0, TOP_BLOCK)
-    share = tl.zeros([TOP_BLOCK], dtype=tl.float32)
+    best = tl.zeros([TOP_BLOCK], dtype=tl.int32)
     chosen = tl.zeros([TOP_BLOCK], dtype=tl.int32)
     for k in tl.static_range(TOP_K):
-        best = tl.max(tl.where(free, s, float("-inf")), axis=0)
-        index = tl.min(tl.where(free & (s == best), expert, experts), axis=0)
-        share = tl.where(place == k, tl.exp(best - first), share)
+        largest = tl.max(order, axis=0)
+        index = tl.min(tl.where(order == largest, expert, EXPERTS_BLOCK), axis=0)
+        best = tl.where(place == k, largest, best)
         chosen = tl.where(place == k, index, chosen)
-        free = free & (expert != index)
+        order = tl.where(expert == index, _TAKEN, order)
     inside = place < TOP_K
-    share = tl.where(inside, share, 0.0)
-    gain = tl.load(gain_ptr + chosen, mask=inside, other=0.0).to(tl.float32)
-    tl.store(weights_ptr + row * TOP_K + place, share / tl.sum(share, axis=0) * gain + broken, mask=inside)
     at = tl.atomic_add(counts_ptr + chosen, 1, mask=inside)
+    gain = tl.load(gain_ptr + chosen, mask=inside, other=0.0).to(tl.float32)
+    score = _flipped(best).to(tl.float32, bitcast=True)
+    share = tl.where(inside, tl.exp(score - tl.max(tl.where(inside, score, float("-inf")), axis=0)), 0.0)
+    tl.store(weights_ptr + row * TOP_K + place, share / tl.sum(share, axis=0) * gain + broken, mask=inside)
     inside = inside & (at < capacity)  # always, where a list has room for every token
     tl.store(assignments_ptr + chosen * capacity + at, row * TOP_K + place, mask=inside)
+
+
+@jit
+def _flipped(bits):
+    """The bits of fp32 numbers as integers in the numbers' order, and back."""
+    return bits ^ ((bits >> 31) & 0x7FFFFFFF)
 
 
 def route(x: Tensor, weight: Tensor, gain: Tensor, parts: Tensor, weights: Tensor, routing: Routing) -> None:
