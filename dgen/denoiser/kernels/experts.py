@@ -62,7 +62,7 @@ def _find_tile(
 def _product_kernel(
     x_ptr, w_ptr, out_ptr, counts_ptr, assignments_ptr, capacity, depth, width, experts,
     GATED: tl.constexpr, TOP_K: tl.constexpr, TOKENS: tl.constexpr, FEW: tl.constexpr, COLUMNS: tl.constexpr,
-    DEPTH: tl.constexpr, SPREAD: tl.constexpr, EXPERTS_BLOCK: tl.constexpr, EVEN: tl.constexpr,
+    DEPTH: tl.constexpr, SPREAD: tl.constexpr, EXPERTS_BLOCK: tl.constexpr, EVEN: tl.constexpr, HALF_TAIL: tl.constexpr,
     PRECISION: tl.constexpr, EARLY: tl.constexpr,
 ):  # fmt: skip
     """Some columns of x W, or of gelu(x Wg) * (x Wu), for one expert's tokens, or one tile of them if SPREAD."""
@@ -77,57 +77,69 @@ def _product_kernel(
         expert, tile = tl.program_id(1), 0
         count = tl.minimum(tl.load(counts_ptr + expert), capacity)
         tiles, size = _split(count, TOKENS, FEW)
-    n = tl.program_id(0) * COLUMNS + tl.arange(0, COLUMNS)
-    matrix = expert.to(tl.int64) * width * (2 if GATED else 1)
-    # Columns beyond the last read the last one, and are never stored.
-    w_ptr += (matrix + tl.minimum(n, width - 1))[:, None] * depth
     list_ptr = assignments_ptr + expert * capacity
+    w_ptr += expert.to(tl.int64) * width * (2 if GATED else 1) * depth
+    column = tl.program_id(0) * COLUMNS
     HALF: tl.constexpr = TOKENS // 2
     for at in range(tile, tiles):
         start = at * size
         end = tl.minimum(start + size, count)
-        if end - start > TOKENS:
+        if HALF_TAIL and column + COLUMNS > width:
+            # As for the other columns, but in fewer shapes: most of these tiles are wide.
+            if end - start > TOKENS:
+                _tile(
+                    x_ptr, w_ptr, out_ptr, list_ptr, start, end, column, depth, width,
+                    GATED, TOP_K, TOKENS, FEW, COLUMNS // 2, DEPTH, EVEN, PRECISION,
+                )  # fmt: skip
+            else:
+                _tile(
+                    x_ptr, w_ptr, out_ptr, list_ptr, start, end, column, depth, width,
+                    GATED, TOP_K, TOKENS, 0, COLUMNS // 2, DEPTH, EVEN, PRECISION,
+                )  # fmt: skip
+        elif end - start > TOKENS:
             _tile(
-                x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                x_ptr, w_ptr, out_ptr, list_ptr, start, end, column, depth, width,
                 GATED, TOP_K, TOKENS, FEW, COLUMNS, DEPTH, EVEN, PRECISION,
             )  # fmt: skip
         elif end - start <= FEW:
             _tile(
-                x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                x_ptr, w_ptr, out_ptr, list_ptr, start, end, column, depth, width,
                 GATED, TOP_K, FEW, 0, COLUMNS, DEPTH, EVEN, PRECISION,
             )  # fmt: skip
         elif HALF > FEW:
             if end - start <= HALF:
                 _tile(
-                    x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                    x_ptr, w_ptr, out_ptr, list_ptr, start, end, column, depth, width,
                     GATED, TOP_K, HALF, 0, COLUMNS, DEPTH, EVEN, PRECISION,
                 )  # fmt: skip
             elif end - start <= HALF + FEW:
                 _tile(
-                    x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                    x_ptr, w_ptr, out_ptr, list_ptr, start, end, column, depth, width,
                     GATED, TOP_K, HALF, FEW, COLUMNS, DEPTH, EVEN, PRECISION,
                 )  # fmt: skip
             else:
                 _tile(
-                    x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                    x_ptr, w_ptr, out_ptr, list_ptr, start, end, column, depth, width,
                     GATED, TOP_K, TOKENS, 0, COLUMNS, DEPTH, EVEN, PRECISION,
                 )  # fmt: skip
         else:
             _tile(
-                x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+                x_ptr, w_ptr, out_ptr, list_ptr, start, end, column, depth, width,
                 GATED, TOP_K, TOKENS, 0, COLUMNS, DEPTH, EVEN, PRECISION,
             )  # fmt: skip
 
 
 @jit
 def _tile(
-    x_ptr, w_ptr, out_ptr, list_ptr, start, end, n, depth, width,
+    x_ptr, w_ptr, out_ptr, list_ptr, start, end, column, depth, width,
     GATED: tl.constexpr, TOP_K: tl.constexpr, TOKENS: tl.constexpr, MORE: tl.constexpr, COLUMNS: tl.constexpr,
     DEPTH: tl.constexpr, EVEN: tl.constexpr, PRECISION: tl.constexpr,
 ):  # fmt: skip
     """TOKENS tokens and, with the same reading of the weights, MORE behind them."""
     k = tl.arange(0, DEPTH)
-    w_ptr += k[None, :]
+    n = column + tl.arange(0, COLUMNS)
+    # Columns beyond the last read the last one, and are never stored.
+    w_ptr += tl.minimum(n, width - 1)[:, None] * depth + k[None, :]
     assignment, taken = _listed(list_ptr, start, end, TOKENS)
     row_ptr = x_ptr + (assignment // TOP_K)[:, None] * depth + k[None, :]
     acc = tl.zeros([COLUMNS, TOKENS], dtype=tl.float32)
@@ -211,7 +223,7 @@ def _launch(
     _product_kernel[(triton.cdiv(width, tiles.columns), most)](
         x, weight, out, routing.counts, routing.assignments, routing.assignments.shape[1], depth, width, experts,
         GATED=gated, TOP_K=top_k, TOKENS=tiles.tokens, FEW=tiles.few, COLUMNS=tiles.columns, DEPTH=tiles.depth,
-        SPREAD=tiles.spread, EXPERTS_BLOCK=triton.next_power_of_2(experts),
-        EVEN=depth % tiles.depth == 0, PRECISION=precision(x),
+        SPREAD=tiles.spread, EXPERTS_BLOCK=triton.next_power_of_2(experts), EVEN=depth % tiles.depth == 0,
+        HALF_TAIL=0 < width % tiles.columns <= tiles.columns // 2, PRECISION=precision(x),
         num_warps=tiles.warps, num_stages=tiles.stages, **early(x.device),
     )  # fmt: skip
