@@ -10,6 +10,7 @@ from collections.abc import Sequence
 import torch
 from torch import Tensor
 
+from dgen.denoiser.tiles import ring_unit
 from dgen.denoiser.weights import LayerWeights
 
 
@@ -51,5 +52,7 @@ def bytes_per_slot(layers: Sequence[LayerWeights], max_context: int) -> int:
 
 
 def _capacity(layer: LayerWeights, max_context: int) -> int:
-    # A row sees itself and window - 1 positions before it: more of a prefix is never read.
-    return max(1, min(max_context, layer.window - 1))
+    # A row sees itself and window - 1 positions before it: more of a prefix is never read. A ring ends with a block of
+    # keys; what no position reaches the end of is no ring.
+    unit = ring_unit(layer)
+    return max(1, min(max_context, -(-(layer.window - 1) // unit) * unit))

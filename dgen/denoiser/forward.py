@@ -126,6 +126,7 @@ class Forward:
                 tiles=tiles,
                 weights=work.exponentials,
                 tops=work.tops,
+                moves=work.moves,
                 parts=work.parts,
                 **numbers,
             )

@@ -28,14 +28,20 @@ def attention_tiles(layer: LayerWeights, *, rows: int, n: int) -> Tiles | WideTi
     return Tiles(tile, keys, warps, stages, _splits(-(-n * group // tile) * layer.kv_heads * passes, rows))
 
 
+def ring_unit(layer: LayerWeights) -> int:
+    """What a ring's length is a multiple of, so that no block of keys is torn by its end."""
+    tiles = attention_tiles(layer, rows=1, n=1)
+    return tiles.keys
+
+
 def wide_tiles(*, group: int, kv_heads: int, passes: int, n: int) -> WideTiles:
     """For heads that are too wide to be attended to in one product."""
     return WideTiles(
         rows=128,
         splits=_splits(-(-n * group // 128) * kv_heads * passes, passes * n),
-        keys=128,
+        keys=256,
         depth=64,
-        stages=4,
+        stages=3,
         warps=8,
         value_keys=64,
         columns=128,
@@ -64,8 +70,7 @@ def expert_tiles(
             ExpertTiles(tokens=32, few=16, columns=64, depth=128, warps=4, stages=4, spread=False),
             ExpertTiles(tokens=32, few=16, columns=256, depth=64, warps=8, stages=5, spread=False),
         )
-    size = 64 if mean <= 96 else 128
-    second = ExpertTiles(tokens=size, few=32, columns=256, depth=64, warps=8, stages=4, spread=False)
-    if size == 64:
-        return ExpertTiles(tokens=64, few=16, columns=64, depth=64, warps=4, stages=4, spread=True), second
-    return ExpertTiles(tokens=128, few=32, columns=128, depth=64, warps=8, stages=4, spread=True), second
+    return (
+        ExpertTiles(tokens=128, few=32, columns=128, depth=64, warps=8, stages=4, spread=True),
+        ExpertTiles(tokens=128, few=32, columns=256, depth=64, warps=8, stages=4, spread=True),
+    )

@@ -13,7 +13,7 @@ from typing import Any
 import torch
 from torch import Tensor, nn
 
-from dgen.denoiser.kernels.attention import NO_WINDOW
+from dgen.denoiser.kernels.softmax import NO_WINDOW
 
 _SHARED_MEMORY = 227 * 1024
 """Bytes of shared memory that a program of the bf16 kernels may take: what Hopper and later cards have."""

@@ -20,7 +20,7 @@ class Workspace:
     Attributes:
         counts, assignments, scores: the router's, see `kernels.router.route`.
         parts: fp32, the parts of split attention.
-        exponentials, tops: the buffers of wide attention, see `kernels.wide_attention`.
+        exponentials, tops, moves: the buffers of wide attention, see `kernels.wide_attention`.
         side: the stream of what runs beside the experts.
     """
 
@@ -45,9 +45,10 @@ class Workspace:
         self.assignments = torch.zeros(experts, max_rows, dtype=torch.int32, device=device)
         self.scores = torch.empty(_router_entries(layers, max_rows), dtype=torch.float32, device=device)
         self.parts = torch.empty(_parts_entries(layers, max_rows), dtype=torch.float32, device=device)
-        wide, tops = _wide_entries(layers, max_rows, max_context)
+        wide, tops, moves = _wide_entries(layers, max_rows, max_context)
         self.exponentials = torch.empty(wide, dtype=dtype, device=device)
         self.tops = torch.empty(tops, dtype=torch.float32, device=device)
+        self.moves = torch.empty(moves, dtype=torch.int32, device=device)
         self.side = SideStream(device)
 
     def of(self, name: str, rows: int, width: int) -> Tensor:
@@ -61,10 +62,10 @@ def workspace_bytes(
     """Bytes that a Workspace allocates."""
     item = layers[0].qkv.itemsize
     per_row = sum(width * (4 if name in _FP32 else item) for name, width in _widths(layers, signal).items())
-    wide, tops = _wide_entries(layers, max_rows, max_context)
-    fp32 = max_rows * len(layers[0].router) + _parts_entries(layers, max_rows) + tops
-    fp32 += _router_entries(layers, max_rows)
-    return max_rows * per_row + 4 * fp32 + wide * item
+    wide, tops, moves = _wide_entries(layers, max_rows, max_context)
+    four_bytes = max_rows * len(layers[0].router) + _parts_entries(layers, max_rows) + tops + moves
+    four_bytes += _router_entries(layers, max_rows)
+    return max_rows * per_row + 4 * four_bytes + wide * item
 
 
 _MOST_WIDE = 2**28
@@ -106,14 +107,16 @@ def _parts_entries(layers: Sequence[LayerWeights], max_rows: int) -> int:
     )
 
 
-def _wide_entries(layers: Sequence[LayerWeights], max_rows: int, max_context: int) -> tuple[int, int]:
-    """Exponentials and their maxima: for every row at once, up to a limit that still holds one tile of rows."""
-    most = tops = 0
+def _wide_entries(layers: Sequence[LayerWeights], max_rows: int, max_context: int) -> tuple[int, int, int]:
+    """Exponentials, their references and the last moves of those: for every row at once, up to a limit that still
+    holds one tile of rows."""
+    most = tops = moves = 0
     for layer in layers:
         tiles = attention_tiles(layer, rows=max_rows, n=max_rows)
         if isinstance(tiles, WideTiles):
-            span = wide_span(min(max_context, layer.window), max_rows, tiles)
+            span = wide_span(max_context, layer.window, max_rows, tiles)
             whole = (max_rows * layer.q_heads + layer.kv_heads * tiles.rows) * span
             entries = min(whole, max(_MOST_WIDE, span * tiles.rows))
             most, tops = max(most, entries), max(tops, entries // tiles.keys)
-    return most, tops
+            moves = max(moves, entries // tiles.keys // tiles.rows * MOST_SPLITS)
+    return most, tops, moves

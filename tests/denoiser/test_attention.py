@@ -10,7 +10,8 @@ import torch
 from close import assert_close
 from tiles import WIDE
 
-from dgen.denoiser.kernels.attention import NO_WINDOW, Tiles, attend, write_cache
+from dgen.denoiser.kernels.attention import Tiles, attend, write_cache
+from dgen.denoiser.kernels.softmax import NO_WINDOW
 from dgen.denoiser.kernels.wide_attention import WideTiles, attend_wide, wide_span
 
 pytestmark = [pytest.mark.usefixtures("poisoned"), pytest.mark.filterwarnings("ignore::RuntimeWarning")]
@@ -19,6 +20,7 @@ LENGTHS = (0, 1, WINDOW - 1, WINDOW, WINDOW + 1, 3 * WINDOW)
 SLOTS = (3, 0, 6, 5, 1, 4, 2)  # in any order; the sixth is the spare one
 FEW_SLOTS = (6, 4, 2)
 
+RING_UNIT = WIDE.keys  # a multiple of every shape's keys here
 ONE = Tiles(rows=16, keys=16, warps=4, stages=1, splits=1)
 LOOSE = {torch.float32: 2e-6, torch.bfloat16: 8e-3}  # the exponentials are rounded too
 
@@ -42,7 +44,7 @@ class Pass:
         cls, draw, dtype, *, n, heads, size, window, lengths=LENGTHS, slots=SLOTS, spare_rows=0
     ) -> Pass:
         q_heads, kv_heads = heads
-        capacity = max(lengths) if window == NO_WINDOW else max(1, window - 1)
+        capacity = max(lengths) if window == NO_WINDOW else -(-max(1, window - 1) // RING_UNIT) * RING_UNIT
         prefixes, rings = [], [[], []]
         for length in lengths:
             pair = [draw(length, kv_heads, size, dtype=dtype) for _ in range(2)]
@@ -112,12 +114,15 @@ class Pass:
             attend(self.qkv, self.cache, self.slots, self.lengths, out, tiles=tiles, parts=parts, **numbers)
             return out
         kv_heads, capacity = self.cache[0].shape[1:3]
-        span = wide_span(min(capacity, self.window), self.n, tiles)
+        span = wide_span(capacity, self.window, self.n, tiles)
         row_tiles = -(-self.n * self.q_heads // kv_heads // tiles.rows) * kv_heads * len(self.slots)
         entries = -(-row_tiles // groups) * tiles.rows * span
         # Exactly what is promised to suffice, with marks behind it.
         weights = torch.empty(entries + 64, dtype=self.qkv.dtype, device=self.qkv.device)
         tops = torch.empty(entries // tiles.keys + 64, device=self.qkv.device)
+        moves = torch.full(
+            (-(-row_tiles // groups) * tiles.splits + 64,), 7, dtype=torch.int32, device=tops.device
+        )
         weights[entries:], tops[entries // tiles.keys :] = 7.0, 7.0
         attend_wide(
             self.qkv,
@@ -128,11 +133,13 @@ class Pass:
             tiles=tiles,
             weights=weights[:entries],
             tops=tops[: entries // tiles.keys],
+            moves=moves[:-64],
             parts=parts,
             **numbers,
         )
         assert (weights[entries:] == 7.0).all(), "exponentials ran over their buffer"
         assert (tops[entries // tiles.keys :] == 7.0).all(), "maxima ran over their buffer"
+        assert (moves[-64:] == 7).all(), "moves ran over their buffer"
         return out
 
 
@@ -191,6 +198,35 @@ def test_scores_far_apart_neither_overflow_nor_leak(draw, dtype, tiles):
     )
 
 
+@pytest.mark.parametrize("tiles", [ONE, WIDE], ids=["whole", "wide"])
+@pytest.mark.parametrize("length", [WIDE.keys + 1, WIDE.keys + WIDE.value_keys - 1])
+def test_a_cache_may_end_within_a_tile_of_keys(draw, dtype, tiles, length):
+    """The slot before holds NaN, as does all that no position has reached."""
+    made = Pass.drawn(
+        draw, dtype, n=4, heads=(2, 1), size=16, window=NO_WINDOW, lengths=(0, length), slots=(1, 0)
+    )
+    for causal in (True, False):
+        assert_close(made.run(tiles, causal=causal), made.want(causal=causal), LOOSE[dtype])
+
+
+@pytest.mark.parametrize("causal", [True, False])
+@pytest.mark.parametrize("splits", [1, 4], ids=["whole", "split"])
+@pytest.mark.parametrize("shape", [ONE, WIDE], ids=["narrow", "wide"])
+@pytest.mark.parametrize("height", [-400.0, -130.0, -60.0, 60.0, 110.0, 400.0])
+def test_scores_of_any_height_are_compared_with_each_other_alone(draw, dtype, shape, splits, causal, height):
+    """One row's scores all lie about `height` (of base 2), beside rows of usual ones; some splits have no key."""
+    made = Pass.drawn(draw, dtype, n=5, heads=(2, 1), size=16, window=WINDOW, lengths=(0, 9), slots=(1, 0))
+    made.qkv *= 0.5
+    q, k = made.qkv[:, :2], made.qkv[:, 2]
+    for keys in (k, made.cache[0], *(prefix[0] for prefix in made.prefixes)):
+        keys[..., 0] = 1.0  # a row's first entry shifts its scores
+    q[2, 1, 0] = height / made.scale / 1.442695
+    made.prefixes = [(keys, values) for keys, values in made.prefixes]
+    tiles = replace(shape, splits=splits)
+    got, want = made.run(tiles, causal=causal), made.want(causal=causal)
+    assert_close(got, want, LOOSE[dtype] if dtype != torch.float32 else 1e-5)
+
+
 @pytest.mark.parametrize("splits", [1, 2])
 def test_rows_in_groups_are_rows_at_once_to_the_bit(draw, dtype, splits):
     made = Pass.drawn(draw, dtype, n=9, heads=(4, 2), size=16, window=WINDOW, slots=(2, 6))
@@ -201,7 +237,9 @@ def test_rows_in_groups_are_rows_at_once_to_the_bit(draw, dtype, splits):
 
 @pytest.mark.parametrize("tiles", [ONE, WIDE], ids=["whole", "wide"])
 def test_a_roomier_ring_gives_the_same(draw, dtype, tiles):
-    made = Pass.drawn(draw, dtype, n=5, heads=(2, 1), size=16, window=WINDOW, slots=(5, 1, 4), spare_rows=11)
+    made = Pass.drawn(
+        draw, dtype, n=5, heads=(2, 1), size=16, window=WINDOW, slots=(5, 1, 4), spare_rows=RING_UNIT
+    )
     for causal in (True, False):
         assert_close(made.run(tiles, causal=causal), made.want(causal=causal), LOOSE[dtype])
 

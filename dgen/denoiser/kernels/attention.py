@@ -12,11 +12,8 @@ from dataclasses import dataclass
 
 from torch import Tensor
 
+from dgen.denoiser.kernels.softmax import NO_WINDOW, USUAL, all_bounded, mask_pass, mask_prefix, merge_splits
 from dgen.jit import early, jit, jit_for_any, precision, take_turn, tl, triton
-
-NO_WINDOW = 2**30
-"""A window that sees every position."""
-_NEVER = -1.0e30  # a masked score; -inf would make the difference of two of them a NaN
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,29 +28,75 @@ class Tiles:
 
 
 @jit
-def _scores(q, k_ptr, k_at, inside, ok, log2_scale, PRECISION: tl.constexpr):
-    k = tl.load(k_ptr + k_at, mask=inside, other=0.0)
-    s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * log2_scale
-    return tl.where(ok, s, -1.0e30)
+def _attend_block(
+    q, first, i, i_first, i_last, length, window, log2_scale, top, total, acc, k_ptr, v_ptr, left,
+    STRIDE: tl.constexpr, KEYS: tl.constexpr, D: tl.constexpr, D_BLOCK: tl.constexpr, MOVES: tl.constexpr,
+    OF_PASS: tl.constexpr, ROW_BY_ROW: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """One block of a softmax in base 2, over the first `left` of KEYS rows of keys and values, the first at position
+    `first` of the prefix or, if OF_PASS, of the pass."""
+    key, d = tl.arange(0, KEYS)[:, None], tl.arange(0, D_BLOCK)[None, :]
+    at = key * STRIDE + d
+    inside = key < left
+    if D < D_BLOCK:
+        inside = inside & (d < D)
+    k = tl.load(k_ptr + at, mask=inside, other=0.0)
+    s = tl.dot(q, tl.trans(k), input_precision=PRECISION) * log2_scale - (0.0 if MOVES else USUAL)
+    if OF_PASS:
+        s = mask_pass(s, first, i, i_first, i_last, first + left, window, KEYS, ROW_BY_ROW)
+    else:
+        s = mask_prefix(s, first, i, i_last, length, window, KEYS, ROW_BY_ROW)
+    if MOVES:
+        new_top = tl.maximum(top, tl.max(s, axis=1))
+        s -= new_top[:, None]
+        shrink = tl.exp2(top - new_top)
+        total *= shrink
+        acc *= shrink[:, None]
+        top = new_top
+    p = tl.exp2(s)
+    total += tl.sum(p, axis=1)
+    v = tl.load(v_ptr + at, mask=inside, other=0.0)
+    acc = tl.dot(p.to(v.dtype), v, acc, input_precision=PRECISION)
+    return top, total, acc
 
 
 @jit
-def _add_values(s, top, total, acc, v_ptr, v_at, inside, PRECISION: tl.constexpr):
-    """One block of the online softmax, in base 2."""
-    new_top = tl.maximum(top, tl.max(s, axis=1))
-    p = tl.exp2(s - new_top[:, None])
-    shrink = tl.exp2(top - new_top)
-    total = total * shrink + tl.sum(p, axis=1)
-    v = tl.load(v_ptr + v_at, mask=inside, other=0.0)
-    acc = tl.dot(p.to(v.dtype), v, acc * shrink[:, None], input_precision=PRECISION)
-    return new_top, total, acc
+def _attend_blocks(
+    q, i, i_first, i_last, k_cache_ptr, v_cache_ptr, k_ptr, v_ptr, begin, end, first_block, prefix_blocks, fresh_lo,
+    fresh_hi, length, window, capacity, log2_scale,
+    CAUSAL: tl.constexpr, SLIDES: tl.constexpr, WIDTH: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr,
+    D: tl.constexpr, D_BLOCK: tl.constexpr, MOVES: tl.constexpr, PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Reference, sum of 2^(score - reference) and that sum of values of each row, over the blocks begin to end.
+
+    With MOVES the reference is the largest score, found as it goes; without it is USUAL, which saves much work between
+    the products.
+    """
+    total = tl.zeros([ROWS], dtype=tl.float32)
+    top = total + (-1.0e30 if MOVES else USUAL)
+    acc = tl.zeros([ROWS, D_BLOCK], dtype=tl.float32)
+    for block in range(begin, tl.minimum(end, prefix_blocks)):
+        p0 = (first_block + block) * KEYS
+        at = p0 % capacity * D
+        top, total, acc = _attend_block(
+            q, p0, i, i_first, i_last, length, window, log2_scale, top, total, acc, k_cache_ptr + at, v_cache_ptr + at,
+            length - p0, D, KEYS, D, D_BLOCK, MOVES, False, SLIDES, PRECISION,
+        )  # fmt: skip
+    for block in range(tl.maximum(begin, prefix_blocks), end):
+        j0 = fresh_lo + (block - prefix_blocks) * KEYS
+        top, total, acc = _attend_block(
+            q, j0, i, i_first, i_last, length, window, log2_scale, top, total, acc, k_ptr + j0 * WIDTH,
+            v_ptr + j0 * WIDTH, fresh_hi - j0, WIDTH, KEYS, D, D_BLOCK, MOVES, True, CAUSAL, PRECISION,
+        )  # fmt: skip
+    return top, total, acc
 
 
-@jit_for_any("n", "window", "capacity", "causal")
+@jit_for_any("n", "window", "capacity")
 def _attention_kernel(
     qkv_ptr, k_cache_ptr, v_cache_ptr, slots_ptr, lengths_ptr, out_ptr, part_ptr, part_stats_ptr,
-    n, window, capacity, causal, scale,
-    Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr, D: tl.constexpr, D_BLOCK: tl.constexpr,
+    n, window, capacity, scale,
+    CAUSAL: tl.constexpr, SLIDES: tl.constexpr, Q_HEADS: tl.constexpr, KV_HEADS: tl.constexpr, GROUP: tl.constexpr,
+    D: tl.constexpr, D_BLOCK: tl.constexpr,
     ROWS: tl.constexpr, KEYS: tl.constexpr, SPLITS: tl.constexpr, PRECISION: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
@@ -72,38 +115,37 @@ def _attention_kernel(
     q = tl.load(fresh_ptr + i[:, None] * WIDTH + head[:, None] * D + d[None, :], mask=q_inside, other=0.0)
     log2_scale = scale * 1.4426950408889634
 
-    # A row sees positions from first_i on; a bidirectional one looks from the first position after the prefix.
-    first_i = length + i * causal - window + 1
-    tile_first_i = (tile * ROWS) // GROUP
-    prefix_lo = tl.minimum(tl.maximum(length + tile_first_i * causal - window + 1, 0), length)
-    fresh_hi = tl.where(causal != 0, tl.minimum((tile * ROWS + ROWS - 1) // GROUP + 1, n), n)
-    fresh_lo = tl.maximum(tile_first_i - window + 1, 0) * causal
-    prefix_blocks = tl.cdiv(length - prefix_lo, KEYS)
+    # A causal row sees window positions up to itself; a bidirectional one the last window - 1 of the prefix.
+    i_first, i_last = tile * ROWS // GROUP, (tile * ROWS + ROWS - 1) // GROUP
+    prefix_lo = tl.minimum(tl.maximum(length + i_first * CAUSAL - window + 1, 0), length)
+    fresh_hi = tl.minimum(i_last + 1 + (1 - CAUSAL) * n, n)
+    fresh_lo = tl.maximum(i_first * CAUSAL - window + 1, 0)
+    # Blocks of the prefix begin at multiples of KEYS, so that none is torn by a ring's end.
+    first_block = prefix_lo // KEYS
+    prefix_blocks = tl.cdiv(length, KEYS) - first_block
     blocks = prefix_blocks + tl.cdiv(fresh_hi - fresh_lo, KEYS)
     share = tl.cdiv(blocks, SPLITS)
     begin, end = split * share, tl.minimum(blocks, split * share + share)
 
-    top = tl.full([ROWS], -1.0e30, dtype=tl.float32)
-    total = tl.zeros([ROWS], dtype=tl.float32)
-    acc = tl.zeros([ROWS, D_BLOCK], dtype=tl.float32)
-    ring = (slot * KV_HEADS + kv_head) * capacity
-    for block in range(begin, tl.minimum(end, prefix_blocks)):
-        p = prefix_lo + block * KEYS + tl.arange(0, KEYS)
-        at = (ring + p % capacity)[:, None] * D + d[None, :]
-        inside = (p < length)[:, None] & (d < D)[None, :]
-        ok = (p < length)[None, :] & (p[None, :] >= first_i[:, None])
-        s = _scores(q, k_cache_ptr, at, inside, ok, log2_scale, PRECISION)
-        top, total, acc = _add_values(s, top, total, acc, v_cache_ptr, at, inside, PRECISION)
+    ring = (slot * KV_HEADS + kv_head) * capacity * D
+    k_cache_ptr += ring
+    v_cache_ptr += ring
     k_ptr = fresh_ptr + (Q_HEADS + kv_head) * D
     v_ptr = k_ptr + KV_HEADS * D
-    for block in range(tl.maximum(begin, prefix_blocks), end):
-        j = fresh_lo + (block - prefix_blocks) * KEYS + tl.arange(0, KEYS)
-        at = j[:, None] * WIDTH + d[None, :]
-        inside = (j < fresh_hi)[:, None] & (d < D)[None, :]
-        back = i[:, None] - j[None, :]
-        ok = (j < fresh_hi)[None, :] & ((causal == 0) | ((back >= 0) & (back < window)))
-        s = _scores(q, k_ptr, at, inside, ok, log2_scale, PRECISION)
-        top, total, acc = _add_values(s, top, total, acc, v_ptr, at, inside, PRECISION)
+    # A causal row may have no key in its split, and then a sum of 0, which tells nothing.
+    TRUSTING: tl.constexpr = CAUSAL == 0 or SPLITS == 1
+    top, total, acc = _attend_blocks(
+        q, i, i_first, i_last, k_cache_ptr, v_cache_ptr, k_ptr, v_ptr, begin, end, first_block, prefix_blocks, fresh_lo,
+        fresh_hi, length, window, capacity, log2_scale, CAUSAL, SLIDES, WIDTH, ROWS, KEYS, D, D_BLOCK,
+        not TRUSTING, PRECISION,
+    )  # fmt: skip
+    if TRUSTING:  # noqa: SIM102 - a constant, by which the rest is compiled or not
+        if (begin < end) & (all_bounded(total) == 0):
+            top, total, acc = _attend_blocks(
+                q, i, i_first, i_last, k_cache_ptr, v_cache_ptr, k_ptr, v_ptr, begin, end, first_block, prefix_blocks,
+                fresh_lo, fresh_hi, length, window, capacity, log2_scale, CAUSAL, SLIDES, WIDTH, ROWS, KEYS, D, D_BLOCK,
+                True, PRECISION,
+            )  # fmt: skip
 
     row = sequence.to(tl.int64) * n + i
     out_row = row * Q_HEADS + head
@@ -113,27 +155,9 @@ def _attention_kernel(
     else:
         part = out_row * SPLITS + split
         tl.store(part_ptr + part[:, None] * D + d[None, :], acc, mask=q_inside)
-        tl.store(part_stats_ptr + part * 2, top, mask=i < n)
+        # A split without a key has no reference, or its 0 would outweigh scores far below that.
+        tl.store(part_stats_ptr + part * 2, tl.where(total == 0.0, -1.0e30, top), mask=i < n)
         tl.store(part_stats_ptr + part * 2 + 1, total, mask=i < n)
-
-
-@jit
-def _merge_splits_kernel(
-    part_ptr, part_stats_ptr, out_ptr, SPLITS: tl.constexpr, D: tl.constexpr, D_BLOCK: tl.constexpr,
-    EARLY: tl.constexpr,
-):  # fmt: skip
-    """A row without a key in some split has a weight of exactly 0 there: its maximum is that of masked scores."""
-    take_turn(EARLY)
-    row = tl.program_id(0).to(tl.int64)
-    d = tl.arange(0, D_BLOCK)
-    split = tl.arange(0, SPLITS)
-    top = tl.load(part_stats_ptr + (row * SPLITS + split) * 2)
-    total = tl.load(part_stats_ptr + (row * SPLITS + split) * 2 + 1)
-    weight = tl.exp2(top - tl.max(top, axis=0))
-    at = (row * SPLITS + split)[:, None] * D + d[None, :]
-    parts = tl.load(part_ptr + at, mask=(d < D)[None, :], other=0.0)
-    o = tl.sum(parts * weight[:, None], axis=0) / tl.sum(total * weight, axis=0)
-    tl.store(out_ptr + row * D + d, o.to(out_ptr.dtype.element_ty), mask=d < D)
 
 
 @jit_for_any("n", "capacity", "num_slots")
@@ -179,7 +203,8 @@ def attend(
 
     Args:
         qkv: [m * n, q heads + 2 * kv heads, D], normed and rotated.
-        cache: keys and values [slots, kv heads, capacity, D]; holds at least the last window - 1 positions.
+        cache: keys and values [slots, kv heads, capacity, D]; holds at least the last window - 1 positions. A capacity
+            that some position reaches is a multiple of `tiles.keys`.
         slots: int64 [m]; lengths int64 [slots]: how many positions each slot's prefix has.
         out: [m * n, q heads * D].
         window: positions that a row sees, itself included. A causal row at position p sees keys from p - window + 1
@@ -200,7 +225,8 @@ def attend(
     grid = (triton.cdiv(n * group, tiles.rows), kv_heads, rows // n * tiles.splits)
     _attention_kernel[grid](
         qkv, keys, values, slots, lengths, out, part, stats,
-        n, window, capacity, int(causal), scale,
+        n, window, capacity, scale,
+        CAUSAL=int(causal), SLIDES=causal and window < NO_WINDOW,
         Q_HEADS=q_heads, KV_HEADS=kv_heads, GROUP=group, D=width, D_BLOCK=d_block,
         ROWS=tiles.rows, KEYS=tiles.keys, SPLITS=tiles.splits,
         PRECISION=precision(qkv),
@@ -208,17 +234,6 @@ def attend(
     )  # fmt: skip
     if tiles.splits > 1:
         merge_splits(part, stats, out, splits=tiles.splits, width=width)
-
-
-def merge_splits(parts: Tensor, stats: Tensor, out: Tensor, *, splits: int, width: int) -> None:
-    """Merge the splits of each row and head: parts fp32 [rows * q heads, splits, D], stats [..., splits, 2] -> out.
-
-    stats holds, in base 2, each split's largest score and its sum of exponentials relative to that.
-    """
-    _merge_splits_kernel[(out.numel() // width,)](
-        parts, stats, out, SPLITS=splits, D=width, D_BLOCK=triton.next_power_of_2(width), num_warps=2,
-        **early(out.device),
-    )  # fmt: skip
 
 
 def write_cache(
