@@ -23,6 +23,10 @@ class Replay:
         """Run it on `values`, of the shapes that were captured; the result's tensors hold until the next replay."""
         for held, value in zip(self.inputs, values, strict=True):
             held.copy_(value, non_blocking=True)
+        return self.again()
+
+    def again(self) -> Any:
+        """Run it on the values of the last time."""
         self.graph.replay()
         return self.result
 

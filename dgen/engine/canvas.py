@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import torch
 
-from dgen.denoiser.streams import SideStream
 from dgen.engine.request import Request
 from dgen.sampler import SamplerKernels
 from dgen.sampler.noise import Purpose
@@ -33,7 +32,6 @@ class CanvasState:
         self.canvas_len = canvas_len
         self.vocab_size = vocab_size
         self.device = device
-        self.side = SideStream(device)
         num_rows = num_slots + 1
 
         def per_slot(dtype: torch.dtype) -> torch.Tensor:

@@ -26,7 +26,8 @@ class StepResult:
     to be applied to both, temps fp32 [m],
     entropy fp32 [m, canvas_len], mean_entropy fp32 [m], argmax int64 and accepted bool [m, canvas_len],
     confident (stable and confident) bool [m]. A NaN in `entropy` marks a row that defines no distribution.
-    `packed` is what `read_back` reads: float64 [m, 3 * canvas_len + 3].
+    `packed` is what `read_back` reads: float64 [m, 3 * canvas_len + 3]; `post` where it is on its way to the host
+    already.
     """
 
     raw_logits: torch.Tensor
@@ -39,6 +40,7 @@ class StepResult:
     accepted: torch.Tensor
     confident: torch.Tensor
     packed: torch.Tensor
+    post: Post | None = None
 
     def first(self, m: int) -> StepResult:
         """The result of the first m slots, as views."""
@@ -50,9 +52,36 @@ class StepResult:
         return replace(self, **per_row)
 
 
+class Post:
+    """A captured step's way to tell the host what it found before it has ended: page-locked memory, and an event.
+
+    The self-conditioning product, which nobody waits for, then runs while the host decides how to go on.
+    """
+
+    def __init__(self, size: int, canvas_len: int) -> None:
+        self._held = torch.empty(size, 3 * canvas_len + 3, dtype=torch.float64, pin_memory=True)
+        self._there = torch.cuda.Event(external=True)
+
+    def send(self, packed: torch.Tensor) -> None:
+        """To be captured, behind what computes `packed`."""
+        self._held.copy_(packed, non_blocking=True)
+        self._there.record()
+
+    def receive(self) -> torch.Tensor:
+        """What the last launched step has sent, waiting for it; to be called before the next launch sends again."""
+        self._there.synchronize()
+        return self._held.clone()
+
+
 @torch.inference_mode()
 def denoising_step(
-    state: CanvasState, denoiser: Denoiser, kernels: SamplerKernels, rows: torch.Tensor, *, filtered: bool
+    state: CanvasState,
+    denoiser: Denoiser,
+    kernels: SamplerKernels,
+    rows: torch.Tensor,
+    *,
+    filtered: bool,
+    post: Post | None = None,
 ) -> StepResult:
     """Denoise the canvases of the slots `rows` (int64 [m]) once and advance their rows of `state`.
 
@@ -60,6 +89,7 @@ def denoising_step(
 
     Args:
         filtered: whether any of the slots has top_k or top_p on (known on the host, so nothing is read back).
+        post: takes the result to the host as soon as it is known.
     """
     steps, step = state.steps[rows], state.step[rows]
     raw_logits = denoiser.denoise(rows, state.ids[rows])
@@ -88,12 +118,14 @@ def denoising_step(
     shape = (len(rows), state.canvas_len)
     argmax, draw, entropy = argmax.view(shape), draw.view(shape), entropy.view(shape)
     pinned = state.pinned[rows]
-    with state.side.beside():  # one long product; the update is many short calls
-        denoiser.condition(rows, logits, temps, probs, pinned)
     accepted, mean_entropy, confident = _update(state, rows, argmax, draw, entropy)
-    state.side.join()
     argmax = state.argmax[rows]
     per_slot = torch.stack([mean_entropy, temps, confident], dim=1)
+    # Doubles hold ids and fp32 values exactly.
+    packed = torch.cat([entropy, argmax.double(), accepted, per_slot], dim=1)
+    if post is not None:
+        post.send(packed)
+    denoiser.condition(rows, logits, temps, probs, pinned)
     return StepResult(
         raw_logits,
         logits,
@@ -104,8 +136,8 @@ def denoising_step(
         argmax,
         accepted,
         confident,
-        # Doubles hold ids and fp32 values exactly.
-        torch.cat([entropy, argmax.double(), accepted, per_slot], dim=1),
+        packed,
+        post,
     )
 
 
@@ -153,12 +185,12 @@ class Reading:
 
     def __init__(self, packed: torch.Tensor, canvas_len: int) -> None:
         self._packed, self._canvas_len = packed, canvas_len
-        self.confident: list[bool] = (packed[:, -1] != 0).tolist()
+        self.confident: list[bool] = [flag != 0 for flag in packed[:, -1].tolist()]
+        self.broken: list[int | None] = [None] * len(packed)
         nan = packed[:, :canvas_len].isnan()
-        first = nan.int().argmax(dim=1).tolist()
-        self.broken: list[int | None] = [
-            at if bad else None for at, bad in zip(first, nan.any(dim=1).tolist(), strict=True)
-        ]
+        if nan.any():
+            first = nan.int().argmax(dim=1).tolist()
+            self.broken = [at if row[at] else None for at, row in zip(first, nan.tolist(), strict=True)]
 
     def views(self) -> list[StepView]:
         """Of each slot; a third of a millisecond of plain Python for 2,048 positions, which no card need wait for."""
@@ -177,5 +209,6 @@ class Reading:
 
 
 def read_back(result: StepResult) -> Reading:
-    """The one device-to-host copy of a step, which waits for it."""
-    return Reading(result.packed.cpu(), result.entropy.shape[1])
+    """The one device-to-host copy of a step, which waits for it; once for each step, before the next is launched."""
+    packed = result.packed.cpu() if result.post is None else result.post.receive()[: len(result.packed)]
+    return Reading(packed, result.entropy.shape[1])

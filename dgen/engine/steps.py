@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any
 
 import torch
@@ -17,7 +17,7 @@ import torch
 from dgen.denoiser.base import Denoiser, Tell
 from dgen.denoiser.capture import Replay, capture
 from dgen.engine.canvas import CanvasState
-from dgen.engine.step import StepResult, denoising_step
+from dgen.engine.step import Post, StepResult, denoising_step
 from dgen.jit import compiling_only
 from dgen.sampler import SamplerKernels
 
@@ -27,6 +27,8 @@ class _Captured:
     step: Replay
     depth: int
     """How deep the state's history was: a deeper one is another tensor, of which the graph knows nothing."""
+    slots: list[int] = field(default_factory=list)
+    """Those that the graph's input names."""
 
 
 class Steps:
@@ -53,7 +55,11 @@ class Steps:
             captured = self._graph(size)
             if captured is not None:
                 padded = [*slots, *[self._denoiser.num_slots] * (size - len(slots))]
-                result = captured.step.replay(torch.tensor(padded))
+                if padded == captured.slots:
+                    result = captured.step.again()
+                else:
+                    result = captured.step.replay(torch.tensor(padded))
+                    captured.slots = padded
                 return result if size == len(slots) else result.first(len(slots))
         rows = torch.tensor(slots, device=self._state.device)
         return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=filtered)
@@ -100,8 +106,10 @@ class Steps:
         return self._captured[size]
 
     def _capture(self, size: int, depth: int) -> _Captured:
+        post = Post(size, self._denoiser.canvas_len)
+
         def step(rows: torch.Tensor) -> StepResult:
-            return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=False)
+            return denoising_step(self._state, self._denoiser, self._kernels, rows, filtered=False, post=post)
 
         self._pool = self._pool or torch.cuda.graph_pool_handle()
         return _Captured(capture(step, self._spare(size), pool=self._pool), depth)

@@ -9,12 +9,15 @@ import torch
 from tiny import RELEASED_EOS, tiny_model
 
 from dgen.denoiser.fused import FusedDenoiser
+from dgen.engine.canvas import CanvasState
 from dgen.engine.engine import Engine
 from dgen.engine.events import Converged, Denoised, Finished
 from dgen.engine.request import Request
+from dgen.engine.steps import Steps
 from dgen.sampler import kernels_for
 
 pytestmark = pytest.mark.gpu
+KERNELS = kernels_for("auto", torch.device("cuda")) if torch.cuda.is_available() else None
 
 BASE = Request(
     prompt_ids=(2, 40, 50, 60, 70),
@@ -92,6 +95,21 @@ def test_graphs_change_no_event(model, num_slots):
     plain = run(engine_of(model, num_slots=num_slots, graphs=False), *requests)[0]
     assert run(graphed, *requests)[0] == plain
     assert run(graphed, *requests)[0] == plain, "the second run of an engine differs"
+
+
+def test_what_a_step_sends_to_the_host_is_what_it_has_found(model):
+    denoiser = FusedDenoiser(model, num_slots=3)
+    state = CanvasState(3, denoiser.canvas_len, denoiser.vocab_size, denoiser.device, KERNELS)
+    for slot in range(3):
+        request = replace(LASTING, prompt_ids=prompt(slot, 5), seed=slot)
+        denoiser.prefill(slot, torch.tensor(request.prompt_ids, device="cuda"))
+        state.admit(slot, request)
+    steps = Steps(state, denoiser, KERNELS, graphs=True)
+    for slots in [[0], [0], [2, 1], [1, 2], [0, 1, 2], [0, 1, 2]] * 20:
+        result = steps.run(slots, filtered=False)
+        assert result.post is not None, "not captured"
+        sent = result.post.receive()[: len(slots)]
+        assert torch.equal(sent, result.packed.cpu())
 
 
 def test_strangers_in_the_batch_change_nothing(model):
