@@ -104,6 +104,7 @@ def build_request(asked: Settings, prompt_ids: tuple[int, ...], eos_ids: frozens
         logprobs=asked.logprobs,
         logprob_ids=asked.logprob_ids,
         logprobs_of="raw" if asked.logprobs_of == "raw" else "tempered",
+        may_stop=bool(asked.stop),
     )
 
 

@@ -33,6 +33,8 @@ class CanvasState:
         self.vocab_size = vocab_size
         self.device = device
         num_rows = num_slots + 1
+        # A slot's number on the device: one that came from the host would wait for all that the device still does.
+        self._numbers = torch.arange(num_rows, device=device)
 
         def per_slot(dtype: torch.dtype) -> torch.Tensor:
             return torch.zeros(num_rows, dtype=dtype, device=device)
@@ -89,8 +91,7 @@ class CanvasState:
         self.canvas[slot] = canvas
         self.step[slot] = 0
         self.seen[slot] = 0
-        row = torch.tensor([slot], device=self.device)
-        self.ids[slot] = self.random_ids(row, Purpose.INIT)[0]
+        self.ids[slot] = self.random_ids(self._numbers[slot : slot + 1], Purpose.INIT)[0]
         first = canvas * self.canvas_len
         given = request.seed_canvas[first : first + self.canvas_len]
         if given:

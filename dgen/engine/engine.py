@@ -2,7 +2,8 @@
 
 Takes Requests, yields events, knows only ids: it never prints and never decodes. Requests share denoising steps
 but nothing else; each converges, ends and fails on its own. A consumer may call `stop` on a Converged event (stop
-strings are text, hence not the engine's) and `interrupt` at any time; both act before the next step.
+strings are text, hence not the engine's) and `interrupt` at any time; both act before the next step that counts: the
+device may be a step ahead, which nobody sees.
 """
 
 from __future__ import annotations
@@ -15,7 +16,6 @@ from dgen.denoiser.base import Denoiser, Tell
 from dgen.engine.canvas import CanvasState
 from dgen.engine.events import (
     Committed,
-    Completion,
     Converged,
     ConvergedBy,
     Denoised,
@@ -29,7 +29,7 @@ from dgen.engine.job import Job, cut, out_of_memory, sort_out
 from dgen.engine.limits import check_request
 from dgen.engine.prompts import HeldPrefix, Prompts
 from dgen.engine.request import Request
-from dgen.engine.stash import Converging, RowLogprobs, stash_logprobs
+from dgen.engine.stash import Converging, Stashed, stash_logprobs
 from dgen.engine.step import StepResult, read_back
 from dgen.engine.steps import Steps
 from dgen.errors import DgenError, MemoryLimitError, UsageError
@@ -164,23 +164,30 @@ class Engine:
             launched, self._launched = self._launched, None
             jobs, result = launched or self._launch(list(running.values()))
             reading = read_back(result)
-            going_on, converging, failed = sort_out(jobs, reading)
-            if self._steps.ahead and len(going_on) == len(jobs):
-                # Nothing of this result is needed any more: the card goes on while the consumer looks at the step.
-                self._launched = self._launch(list(running.values()))
-            seen = reading.views()
-            cuts = {row: cut(jobs[row], seen[row].argmax) for row in converging}
-            logprobs = self._logprobs(result, jobs, cuts)
-        except torch.OutOfMemoryError as full:
+            # Whoever was stopped after this step was launched has no part in it any more.
+            alive = [row for row, job in enumerate(jobs) if running.get(job.slot) is job]
+            going_on, converging, failed = sort_out(jobs, alive, reading)
+            cuts = {row: cut(jobs[row], reading.argmax(row)) for row in converging}
+            stashed = self._stash(result, jobs, cuts)
+        except torch.OutOfMemoryError as error:
             # All of them: a launch ahead may have moved on the row of one that was not in this step.
             self._launched = None
-            for job in list(running.values()):
-                yield self._finish(job, "error", running, free, out_of_memory(full, "a denoising step"))
+            yield from self._fail(
+                list(running.values()), out_of_memory(error, "a denoising step"), running, free
+            )
             return
+        # Nothing of this result is needed on the device any more, so it goes on while the consumer looks at the step;
+        # not where a slot becomes free, which the next request would then enter a step later.
+        lasting = [jobs[row] for row, (_, reason) in cuts.items() if reason is None]
+        ahead = self._steps.ahead and not self._interrupted
+        ahead = ahead and len(going_on) + len(lasting) == len(alive)
+        ahead = ahead and not any(job.request.may_stop for job in lasting)
+        dropped, full = self._run_ahead(lasting, list(running.values())) if ahead else ([], None)
+        seen, logprobs = reading.views(), stashed.rows()
         to_commit: list[Job] = []
-        for job, error in failed:
+        for job, broken in failed:
             job.step += 1
-            yield self._finish(job, "error", running, free, error)
+            yield self._finish(job, "error", running, free, broken)
         for row in sorted([*going_on, *converging]):
             job = jobs[row]
             job.step += 1
@@ -196,29 +203,42 @@ class Engine:
             )
             if row in cuts:
                 ids, reason = cuts[row]
-                rows = logprobs.get(row)
-                tokens = tuple(
-                    Emitted(
-                        token_id,
-                        len(job.tokens) + p,
-                        job.canvas,
-                        job.step - 1,
-                        seen[row].temperature,
-                        seen[row].entropy[p],
-                        *((rows[p].logprob, rows[p].rank, rows[p].top, rows[p].asked) if rows else ()),
-                    )
-                    for p, token_id in enumerate(ids)
-                )
+                tokens = job.emitted(ids, seen[row], logprobs.get(row))
                 yield from self._converge(job, tokens, reason, seen[row].confident, running, free, to_commit)
-        if to_commit and not self._interrupted:  # else `run` ends them; a commit would only delay it
-            yield from self._commit(to_commit, running, free)
+        if full is not None:
+            yield from self._fail(dropped, full, running, free)
+        elif to_commit and not self._interrupted:  # else `run` ends them; a commit would only delay it
+            yield from self._commit(to_commit, running, free, begun=ahead)
 
-    def _logprobs(
+    def _run_ahead(
+        self, lasting: Sequence[Job], everyone: list[Job]
+    ) -> tuple[Sequence[Job], MemoryLimitError | None]:
+        """Begin the next canvas of those that last, and launch everyone's next step; who fails at it, and why."""
+        try:
+            self._begin_next(lasting)
+        except torch.OutOfMemoryError as error:
+            return lasting, out_of_memory(error, "committing a canvas")
+        try:
+            self._launched = self._launch(everyone)
+        except torch.OutOfMemoryError as error:
+            self._launched = None
+            return everyone, out_of_memory(error, "a denoising step")
+        return [], None
+
+    def _begin_next(self, jobs: Sequence[Job]) -> None:
+        """Commit canvases and begin the next ones, on the device."""
+        if jobs:
+            slots = torch.tensor([job.slot for job in jobs], device=self.denoiser.device)
+            self.denoiser.commit(slots, self._state.argmax[slots])
+        for job in jobs:
+            self._state.begin_canvas(job.slot, job.request, job.canvas + 1)
+
+    def _stash(
         self,
         result: StepResult,
         jobs: Sequence[Job],
         cuts: dict[int, tuple[Sequence[int], FinishReason | None]],
-    ) -> dict[int, list[RowLogprobs]]:
+    ) -> Stashed:
         canvas_len = self.denoiser.canvas_len
         converging = [
             Converging(row, jobs[row].request, ids, jobs[row].pinned(canvas_len))
@@ -250,19 +270,26 @@ class Engine:
         else:
             to_commit.append(job)
 
-    def _commit(self, jobs: Sequence[Job], running: dict[int, Job], free: list[int]) -> Iterator[Event]:
+    def _commit(
+        self, jobs: Sequence[Job], running: dict[int, Job], free: list[int], *, begun: bool
+    ) -> Iterator[Event]:
         try:
-            slots = torch.tensor([job.slot for job in jobs], device=self.denoiser.device)
-            self.denoiser.commit(slots, self._state.argmax[slots])
-            for job in jobs:
-                job.canvas += 1
-                self._state.begin_canvas(job.slot, job.request, job.canvas)
+            if not begun:
+                self._begin_next(jobs)
         except torch.OutOfMemoryError as full:
-            for job in jobs:
-                yield self._finish(job, "error", running, free, out_of_memory(full, "committing a canvas"))
+            yield from self._fail(jobs, out_of_memory(full, "committing a canvas"), running, free)
             return
         for job in jobs:
+            job.canvas += 1
+        for job in jobs:
             yield Committed(job.index, job.canvas - 1)
+
+    def _fail(
+        self, jobs: Sequence[Job], error: DgenError, running: dict[int, Job], free: list[int]
+    ) -> Iterator[Event]:
+        for job in jobs:
+            if running.get(job.slot) is job:
+                yield self._finish(job, "error", running, free, error)
 
     def _finish(
         self,
@@ -275,16 +302,4 @@ class Engine:
         del running[job.slot]
         self.denoiser.release(job.slot)
         free.append(job.slot)
-        completion = Completion(
-            index=job.index,
-            tokens=tuple(job.tokens),
-            finish_reason=reason,
-            prompt_tokens=len(job.request.prompt_ids),
-            steps=tuple([*job.steps, job.step] if job.step else job.steps),
-            converged_by=tuple(job.converged_by),
-            seed=job.request.seed,
-            error=error.message if error else None,
-            error_hint=error.hint if error else "",
-            out_of_memory=isinstance(error, MemoryLimitError),
-        )
-        return Finished(job.index, completion)
+        return Finished(job.index, job.completion(reason, error))

@@ -5,10 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-from dgen.engine.events import ConvergedBy, Emitted, FinishReason
+from dgen.engine.events import Completion, ConvergedBy, Emitted, FinishReason
 from dgen.engine.request import Request
-from dgen.engine.step import Reading
-from dgen.errors import MemoryLimitError, NumericalError
+from dgen.engine.stash import RowLogprobs
+from dgen.engine.step import Reading, StepView
+from dgen.errors import DgenError, MemoryLimitError, NumericalError
 
 
 @dataclass(slots=True)
@@ -29,6 +30,38 @@ class Job:
         first = self.canvas * canvas_len
         return frozenset(p - first for p in self.request.pins if first <= p < first + canvas_len)
 
+    def emitted(
+        self, ids: Sequence[int], seen: StepView, rows: Sequence[RowLogprobs] | None
+    ) -> tuple[Emitted, ...]:
+        """The tokens of a canvas that converged at the step just counted."""
+        return tuple(
+            Emitted(
+                token_id,
+                len(self.tokens) + p,
+                self.canvas,
+                self.step - 1,
+                seen.temperature,
+                seen.entropy[p],
+                *((rows[p].logprob, rows[p].rank, rows[p].top, rows[p].asked) if rows else ()),
+            )
+            for p, token_id in enumerate(ids)
+        )
+
+    def completion(self, reason: FinishReason, error: DgenError | None) -> Completion:
+        """What it has come to."""
+        return Completion(
+            index=self.index,
+            tokens=tuple(self.tokens),
+            finish_reason=reason,
+            prompt_tokens=len(self.request.prompt_ids),
+            steps=tuple([*self.steps, self.step] if self.step else self.steps),
+            converged_by=tuple(self.converged_by),
+            seed=self.request.seed,
+            error=error.message if error else None,
+            error_hint=error.hint if error else "",
+            out_of_memory=isinstance(error, MemoryLimitError),
+        )
+
 
 def out_of_memory(error: Exception, doing: str) -> MemoryLimitError:
     """The error of a request that torch's out-of-memory `error` ended while `doing` it."""
@@ -39,11 +72,12 @@ def out_of_memory(error: Exception, doing: str) -> MemoryLimitError:
 
 
 def sort_out(
-    jobs: Sequence[Job], reading: Reading
+    jobs: Sequence[Job], rows: Sequence[int], reading: Reading
 ) -> tuple[list[int], list[int], list[tuple[Job, NumericalError]]]:
-    """Rows that take another step, rows that converged at this one, and requests whose logits are broken."""
+    """Which of `rows` take another step, and which converged at this one; the requests whose logits are broken."""
     going_on, converging, failed = [], [], []
-    for row, (job, confident, broken) in enumerate(zip(jobs, reading.confident, reading.broken, strict=True)):
+    for row in rows:
+        job, broken = jobs[row], reading.broken[row]
         if broken is not None:
             where = f"canvas {job.canvas}, step {job.step}, position {broken}"
             failed.append(
@@ -55,7 +89,7 @@ def sort_out(
                     ),
                 )
             )
-        elif confident or job.step + 1 == job.request.steps:
+        elif reading.confident[row] or job.step + 1 == job.request.steps:
             converging.append(row)
         else:
             going_on.append(row)

@@ -31,6 +31,8 @@ class Request:
         pins: answer position -> token id, held through every step and emitted as given.
         hold: how many leading prompt ids a request to come is likely to begin with; an engine that has a place
             for it keeps their KV. Changes no token.
+        may_stop: whether `Engine.stop` is likely to end it at a canvas' end. If not, an engine whose device works by
+            itself begins the next canvas before the consumer has seen this one. Changes no token.
     """
 
     prompt_ids: tuple[int, ...]
@@ -51,3 +53,4 @@ class Request:
     seed_canvas: tuple[int, ...] = ()
     pins: Mapping[int, int] = field(default_factory=dict)
     hold: int = 0
+    may_stop: bool = False

@@ -42,11 +42,38 @@ class RowLogprobs:
     asked: Scores
 
 
+class Stashed:
+    """Log-probabilities that have left the device; `rows` makes plain numbers of them, which no device waits for."""
+
+    def __init__(self) -> None:
+        self._found: list[tuple[Converging, Read, Read | None, dict[int, tuple[float, int]]]] = []
+
+    def add(
+        self,
+        converging: Converging,
+        largest: Read,
+        asked: Read | None,
+        pinned: dict[int, tuple[float, int]],
+    ) -> None:
+        """One request's: emitted ids' and the largest, those asked for by id, and (log-probability, rank) of pins."""
+        self._found.append((converging, largest, asked, pinned))
+
+    def rows(self) -> dict[int, list[RowLogprobs]]:
+        """Of every emitted position, by batch row; requests that asked for none are left out."""
+        found = {}
+        for converging, largest, asked, pinned in self._found:
+            rows = _rows(converging, largest.of(converging), asked.of(converging) if asked else None)
+            for position, (logprob, rank) in pinned.items():
+                rows[position] = replace(rows[position], logprob=logprob, rank=rank)
+            found[converging.row] = rows
+        return found
+
+
 def stash_logprobs(
     kernels: SamplerKernels, result: StepResult, canvas_len: int, converging: Sequence[Converging]
-) -> dict[int, list[RowLogprobs]]:
-    """Log-probabilities of every emitted position, by batch row; requests that asked for none are left out."""
-    found: dict[int, list[RowLogprobs]] = {}
+) -> Stashed:
+    """Take from the device what the requests ask for; the step's tensors are not needed after that."""
+    stashed = Stashed()
     for logprobs_of in ("tempered", "raw"):
         wanted = [
             c for c in converging if c.request.logprobs is not None and c.request.logprobs_of == logprobs_of
@@ -59,13 +86,12 @@ def stash_logprobs(
         call = _StashCall(kernels, logits, result.softcap, temps, canvas_len)
         largest = call.scores(wanted, num_topk=max(c.request.logprobs or 0 for c in wanted))
         with_ids = [c for c in wanted if c.request.logprob_ids]
-        asked = call.scores(with_ids, token_ids=[c.request.logprob_ids for c in with_ids]) if with_ids else {}
+        asked = (
+            call.scores(with_ids, token_ids=[c.request.logprob_ids for c in with_ids]) if with_ids else None
+        )
         for c in wanted:
-            rows = _rows(c, largest[c.row], asked.get(c.row))
-            for position, (logprob, rank) in call.pinned(c).items():
-                rows[position] = replace(rows[position], logprob=logprob, rank=rank)
-            found[c.row] = rows
-    return found
+            stashed.add(c, largest, asked if c.request.logprob_ids else None, call.pinned(c))
+    return stashed
 
 
 def _rows(
@@ -83,6 +109,26 @@ def _rows(
 
 
 @dataclass(frozen=True, slots=True)
+class Read:
+    """What one call of the stash has brought to the host, its requests' places in it by batch row.
+
+    ids int64 and logprobs fp32 [requests, canvas_len, width], ranks int64 [requests, canvas_len].
+    """
+
+    places: dict[int, int]
+    ids: torch.Tensor
+    logprobs: torch.Tensor
+    ranks: torch.Tensor
+
+    def of(self, converging: Converging) -> list[tuple[int, Scores]]:
+        """For each emitted position its rank and (id, log-probability), the emitted id first."""
+        j, n = self.places[converging.row], len(converging.ids)
+        ids, logprobs = self.ids[j, :n].tolist(), self.logprobs[j, :n].tolist()
+        scores = (tuple(zip(*position, strict=True)) for position in zip(ids, logprobs, strict=True))
+        return list(zip(self.ranks[j, :n].tolist(), scores, strict=True))
+
+
+@dataclass(frozen=True, slots=True)
 class _StashCall:
     kernels: SamplerKernels
     logits: torch.Tensor
@@ -92,8 +138,8 @@ class _StashCall:
 
     def scores(
         self, converging: Sequence[Converging], *, num_topk: int = 0, token_ids: Sequence[Sequence[int]] = ()
-    ) -> dict[int, list[tuple[int, Scores]]]:
-        """By batch row, for each emitted position: its rank and (id, log-probability), the emitted id first."""
+    ) -> Read:
+        """The emitted ids' scores, and those of the largest or of token_ids."""
         m, device = len(converging), self.logits.device
         num_topk = min(num_topk, self.logits.shape[1])
         rows = torch.tensor([c.row for c in converging], dtype=torch.int64, device=device)
@@ -127,13 +173,8 @@ class _StashCall:
             False,
             softcap=self.softcap,
         )
-        ids, logprobs, ranks = out_ids.tolist(), out_logprobs.tolist(), out_ranks.tolist()
-        return {
-            c.row: [
-                (ranks[j][p], tuple(zip(ids[j][p], logprobs[j][p], strict=True))) for p in range(len(c.ids))
-            ]
-            for j, c in enumerate(converging)
-        }
+        places = {c.row: j for j, c in enumerate(converging)}
+        return Read(places, out_ids.cpu(), out_logprobs.cpu(), out_ranks.cpu())
 
     def pinned(self, converging: Converging) -> dict[int, tuple[float, int]]:
         """Log-probability and rank of the pinned ids among what is emitted, by position."""

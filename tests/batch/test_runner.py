@@ -54,8 +54,11 @@ def requests(draw):
     room=st.integers(1, 5),
     patience=st.integers(1, 8),
     cuts=st.lists(st.integers(1, 4), max_size=3),
+    ahead=st.booleans(),
 )
-def test_a_record_is_the_same_whoever_shares_the_batch(tmp_path_factory, lines, slots, room, patience, cuts):
+def test_a_record_is_the_same_whoever_shares_the_batch(
+    tmp_path_factory, lines, slots, room, patience, cuts, ahead
+):
     folder = tmp_path_factory.mktemp("mixed")
     source = write_lines(folder / "in", lines)
     batch(source, folder / "alone", generator(num_slots=1))
@@ -63,6 +66,7 @@ def test_a_record_is_the_same_whoever_shares_the_batch(tmp_path_factory, lines, 
     assert set(alone) == {str(number) for number in range(1, len(lines) + 1)}
 
     made = generator(num_slots=slots, kind=type("Room", (Crowded,), {"room": room}))
+    made.engine._steps.ahead = ahead
     with patch("dgen.batch.room._PATIENCE", patience):
         for cut in cuts:
             batch(source, folder / "out", made, interrupt_after=cut)
