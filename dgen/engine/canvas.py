@@ -6,6 +6,8 @@ Whatever a request sets or has reached lives in its row and nowhere else, so tha
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 import torch
 
 from dgen.engine.request import Request
@@ -33,7 +35,6 @@ class CanvasState:
         self.vocab_size = vocab_size
         self.device = device
         num_rows = num_slots + 1
-        # A slot's number on the device: one that came from the host would wait for all that the device still does.
         self._numbers = torch.arange(num_rows, device=device)
 
         def per_slot(dtype: torch.dtype) -> torch.Tensor:
@@ -81,6 +82,10 @@ class CanvasState:
             self.history = torch.cat([self.history, older], dim=1)
         self.begin_canvas(slot, request, 0)
 
+    def numbers(self, slots: Sequence[int]) -> torch.Tensor:
+        """The slots' numbers, int64 [m]; made on the device, as a copy would wait for all that it has still to do."""
+        return torch.cat([self._numbers[slot : slot + 1] for slot in slots])
+
     def clear_spare(self) -> None:
         """Give the spare row token ids and no history."""
         for tensor in (self.ids, self.argmax, self.history, self.seen, self.step):
@@ -91,7 +96,7 @@ class CanvasState:
         self.canvas[slot] = canvas
         self.step[slot] = 0
         self.seen[slot] = 0
-        self.ids[slot] = self.random_ids(self._numbers[slot : slot + 1], Purpose.INIT)[0]
+        self.ids[slot] = self.random_ids(self.numbers([slot]), Purpose.INIT)[0]
         first = canvas * self.canvas_len
         given = request.seed_canvas[first : first + self.canvas_len]
         if given:

@@ -228,7 +228,7 @@ class Engine:
     def _begin_next(self, jobs: Sequence[Job]) -> None:
         """Commit canvases and begin the next ones, on the device."""
         if jobs:
-            slots = torch.tensor([job.slot for job in jobs], device=self.denoiser.device)
+            slots = self._state.numbers([job.slot for job in jobs])
             self.denoiser.commit(slots, self._state.argmax[slots])
         for job in jobs:
             self._state.begin_canvas(job.slot, job.request, job.canvas + 1)
