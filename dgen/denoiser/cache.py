@@ -52,7 +52,13 @@ def bytes_per_slot(layers: Sequence[LayerWeights], max_context: int) -> int:
 
 
 def _capacity(layer: LayerWeights, max_context: int) -> int:
-    # A row sees itself and window - 1 positions before it: more of a prefix is never read. A ring ends with a block of
-    # keys; what no position reaches the end of is no ring.
-    unit = ring_unit(layer)
-    return max(1, min(max_context, -(-(layer.window - 1) // unit) * unit))
+    return capacity(layer.window, max_context, unit=ring_unit(layer))
+
+
+def capacity(window: int, max_context: int, *, unit: int) -> int:
+    """Positions that a slot keeps of a layer.
+
+    A row sees itself and window - 1 positions before it: more of a prefix is never read. A ring ends with a whole block
+    of `unit` keys, one at least, since blocks are read whole; what no position reaches the end of is no ring.
+    """
+    return min(max_context, -(-max(1, window - 1) // unit) * unit)

@@ -8,6 +8,7 @@ device may be a step ahead, which nobody sees.
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Generator, Iterable, Iterator, Sequence
 
 import torch
@@ -131,7 +132,7 @@ class Engine:
         finally:
             for slot in running:
                 self.denoiser.release(slot)
-            self._launched = None
+            self._drop_launched()
             self._active = False
             self._interrupted = False  # here, so that an interrupt before the first step is not lost
 
@@ -154,6 +155,13 @@ class Engine:
             yield self._finish(job, "error", running, free, out_of_memory(full, "reading the prompt"))
             return
         yield Prefilled(job.index, job.slot, len(job.request.prompt_ids), reused)
+
+    def _drop_launched(self) -> None:
+        """Forget a step that ran ahead, once it has told the host what it had to: until then it writes there."""
+        if self._launched is not None:
+            launched, self._launched = self._launched, None
+            with contextlib.suppress(RuntimeError):  # a device that fails has said so before
+                read_back(launched[1])
 
     def _launch(self, jobs: list[Job]) -> tuple[list[Job], StepResult]:
         filtered = any(job.request.top_k > 0 or job.request.top_p < 1 for job in jobs)

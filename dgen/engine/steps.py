@@ -58,6 +58,7 @@ class Steps:
                 if padded == captured.slots:
                     result = captured.step.again()
                 else:
+                    captured.slots = []  # whatever cuts this off leaves the input unknown
                     result = captured.step.replay(torch.tensor(padded))
                     captured.slots = padded
                 return result if size == len(slots) else result.first(len(slots))

@@ -10,6 +10,7 @@ import torch
 from close import assert_close
 from tiles import WIDE
 
+from dgen.denoiser.cache import capacity
 from dgen.denoiser.kernels.attention import Tiles, attend, write_cache
 from dgen.denoiser.kernels.softmax import NO_WINDOW
 from dgen.denoiser.kernels.wide_attention import WideTiles, attend_wide, wide_span
@@ -44,14 +45,14 @@ class Pass:
         cls, draw, dtype, *, n, heads, size, window, lengths=LENGTHS, slots=SLOTS, spare_rows=0
     ) -> Pass:
         q_heads, kv_heads = heads
-        capacity = max(lengths) if window == NO_WINDOW else -(-max(1, window - 1) // RING_UNIT) * RING_UNIT
+        rows = capacity(window, max(*lengths, 1), unit=RING_UNIT)
         prefixes, rings = [], [[], []]
         for length in lengths:
             pair = [draw(length, kv_heads, size, dtype=dtype) for _ in range(2)]
             prefixes.append(tuple(pair))
             for kept, full in zip(rings, pair, strict=True):
                 # What no position has reached holds NaN, and so does the room behind the last position.
-                ring = full.new_full((kv_heads, capacity + spare_rows, size), float("nan"))
+                ring = full.new_full((kv_heads, rows + spare_rows, size), float("nan"))
                 for p in range(max(0, length - ring.shape[1]), length):
                     ring[:, p % ring.shape[1]] = full[p]
                 kept.append(ring)
@@ -207,6 +208,19 @@ def test_a_cache_may_end_within_a_tile_of_keys(draw, dtype, tiles, length):
     )
     for causal in (True, False):
         assert_close(made.run(tiles, causal=causal), made.want(causal=causal), LOOSE[dtype])
+
+
+@pytest.mark.parametrize("tiles", [ONE, WIDE], ids=["whole", "wide"])
+@pytest.mark.parametrize("length", [1, 40])
+def test_a_key_that_is_no_number_makes_none_of_whoever_sees_it(draw, dtype, tiles, length):
+    made = Pass.drawn(
+        draw, dtype, n=4, heads=(2, 1), size=16, window=NO_WINDOW, lengths=(length, length), slots=(0, 1)
+    )
+    made.cache[0][0, :, 0] = float("nan")  # its value is a number
+    for causal in (True, False):
+        got = made.run(tiles, causal=causal)
+        assert got[:4].isnan().all()
+        assert not got[4:].isnan().any()
 
 
 @pytest.mark.parametrize("causal", [True, False])

@@ -110,6 +110,10 @@ def test_what_a_step_sends_to_the_host_is_what_it_has_found(model):
         assert result.post is not None, "not captured"
         sent = result.post.receive()[: len(slots)]
         assert torch.equal(sent, result.packed.cpu())
+    for first, second in [([0], [1]), ([0, 1, 2], [0, 1, 2])]:  # what is not received is sent over
+        steps.run(first, filtered=False)
+        result = steps.run(second, filtered=False)
+        assert torch.equal(result.post.receive()[: len(second)], result.packed.cpu())
 
 
 def test_strangers_in_the_batch_change_nothing(model):

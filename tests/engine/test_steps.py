@@ -64,6 +64,7 @@ class Captures:
         self.sizes: list[int] = []
         self.fail: dict[int, Exception] = {}
         self.replays = 0
+        self.cut_off = False
 
     def __call__(self, function, *inputs, pool=None):
         size = len(inputs[0])
@@ -79,6 +80,8 @@ class Captures:
             def replay(self, *values):
                 assert [v.shape for v in values] == [i.shape for i in inputs]
                 self.values = values
+                if outer.cut_off:
+                    raise RuntimeError("the launch failed")
                 return self.again()
 
             def again(self):
@@ -262,6 +265,18 @@ def test_a_step_that_ran_ahead_is_dropped_with_the_run(captures, how):
         events.close()
     assert engine._launched is None
     assert run(engine, replace(BASE, logprobs=1))[1][0] == plain
+
+
+def test_a_launch_that_was_cut_off_leaves_no_step_to_the_wrong_slots(captures):
+    denoiser = Capturable(num_slots=4)
+    made = steps_of(denoiser)
+    made.run([0, 1], filtered=False)
+    captures.cut_off = True
+    with pytest.raises(RuntimeError):
+        made.run([2, 3], filtered=False)
+    captures.cut_off = False
+    made.run([0, 1], filtered=False)
+    assert denoiser.batches[-1] == [0, 1]
 
 
 class Stream:

@@ -114,7 +114,7 @@ def _score_tiles(
     log2_scale = scale * 1.4426950408889634
     key, d = tl.arange(0, KEYS), tl.arange(0, DEPTH)
     total = tl.zeros([ROWS], dtype=tl.float32)
-    top = total + (-1.0e30 if MOVES else USUAL)
+    top = total + (-5.0e29 if MOVES else USUAL)  # above masked scores: a row may have met no key so far
     moved = tl.zeros([ROWS], dtype=tl.int32)
     BLOCKS: tl.constexpr = (D + DEPTH - 1) // DEPTH
     s = tl.zeros([ROWS, KEYS], dtype=tl.float32)
@@ -162,7 +162,6 @@ def _keep_tile(
         moves = largest > top + _SLACK
         new_top = tl.where(moves, largest, top)
         w = tl.exp2(s - new_top[:, None])
-        w = tl.where((new_top > -1.0e30)[:, None], w, 0.0)  # a row may have met no key so far
         total *= tl.exp2(top - new_top)
         top = new_top
         moved = tl.where(moves, tile + 1, moved)
