@@ -20,13 +20,13 @@ def check_choices(
         UsageError: too few or too many choices, an empty or repeated one, an answer without exactly one gap of
             open size, or nothing to answer.
     """
+    if not all(text.strip() for text in choices):
+        raise UsageError("a choice is empty", hint="Give each some text, for example --choices yes,no")
     if not 2 <= len(choices) <= MOST_CHOICES:
         count = "there is 1 choice" if len(choices) == 1 else f"there are {len(choices)} choices"
         raise UsageError(f"{count}; give 2 to {MOST_CHOICES}", hint="For example: --choices yes,no,maybe")
     seen = set()
     for text in choices:
-        if not text.strip():
-            raise UsageError("a choice is empty", hint="Give each some text, for example --choices yes,no")
         if text in seen:
             raise UsageError(f"the choice '{text}' is given twice", hint="Leave one of them out.")
         seen.add(text)

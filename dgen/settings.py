@@ -263,6 +263,8 @@ def _parse(name: str, raw: Any, source: str) -> Any:
         return SETTINGS[name].parse(raw)
     except ValueError as error:
         shown = ", ".join(map(repr, raw)) if isinstance(raw, (list, tuple)) else repr(raw)
+        if isinstance(raw, bool):
+            shown = shown.lower()  # as JSON and TOML write it
         raise SettingsError(f"{name} {error}, not {shown}{_of(source)}", hint=SETTINGS[name].help) from None
 
 

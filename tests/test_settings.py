@@ -43,7 +43,7 @@ def test_later_layers_win_and_each_value_knows_its_source():
         ("steps", 0, "steps must be a whole number >= 1, not 0"),
         ("steps", "many", "steps must be a whole number, not 'many'"),
         ("steps", 1.5, "steps must be a whole number, not 1.5"),
-        ("steps", True, "steps must be a whole number, not True"),
+        ("steps", True, "steps must be a whole number, not true"),
         ("max_tokens", -3, "max_tokens must be a whole number >= 1, not -3"),
         ("t_min", float("nan"), "t_min must be a number >= 0, not nan"),
         ("t_max", "inf", "t_max must be a number >= 0 and <= 1000000000, not 'inf'"),

@@ -102,7 +102,8 @@ def parse(line: Line) -> dict[str, Any]:
     try:
         value = _DECODER.decode(text.strip(" \t\r"))
     except json.JSONDecodeError as error:
-        raise LineError(f"not JSON: {_lower(error.msg)} at column {error.colno}") from None
+        message = _lower(error.msg).removesuffix(" at")
+        raise LineError(f"not JSON: {message} at column {error.colno}") from None
     except RecursionError:
         raise LineError("not usable JSON: it is nested too deeply") from None
     except ValueError as error:

@@ -207,9 +207,10 @@ class Results:
         self._offsets, self._sizes, self._numbers = offsets, sizes, numbers
 
     def _failure(self, error: OSError) -> OutputError:
+        name = "standard output" if self.path == "-" else f"'{self.path}'"
         return OutputError(
-            f"can't write to '{self.path}': {error.strerror or error}",
-            hint="Check its folder's free space, quota and permissions.",
+            f"can't write to {name}: {error.strerror or error}",
+            hint="Check where it goes to: free space, quota and permissions.",
         )
 
 

@@ -151,6 +151,8 @@ class Conversation:
         try:
             job = self.generator.job(messages=messages, **settings)
         except ContextError as full:
+            if not history:
+                raise
             raise ContextError(
                 f"the conversation is full: {full.message}",
                 hint="Start anew with /clear, or lower max_tokens with /set.",

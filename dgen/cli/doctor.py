@@ -16,6 +16,7 @@ from dgen.cli.checkup import checks
 from dgen.cli.progress import Progress
 from dgen.cli.setting_flags import layers_of, takes_settings
 from dgen.cli.sink import Sink, escaped, standard_streams, wants_color
+from dgen.cli.values import count_of
 from dgen.cli.wrapping import columns_of, hanging
 from dgen.errors import SettingsError
 from dgen.settings import resolve
@@ -63,7 +64,9 @@ def doctor(
         sink.document(json.dumps(document, indent=2, ensure_ascii=False))
     else:
         sink.document("\n".join(_lines(found)))
-        sink.note("all is well" if not failed else f"{failed} of {len(found)} checks failed")
+        warned = sum(check.status == "warn" for check in found)
+        well = f"nothing failed; {count_of(warned, 'warning')}" if warned else "all is well"
+        sink.note(f"{failed} of {len(found)} checks failed" if failed else well)
     sink.close()
     if failed:
         raise typer.Exit(1)

@@ -154,7 +154,10 @@ def generate(
             "--slow": slow,
             "--trace": trace,
         }
-        _refuse_given(single_only, "does not go with --input", hint="A batch writes one JSON record a line.")
+        hint = (
+            "Leave one of them out: a batch takes its prompts from the file and writes a JSON record a line."
+        )
+        _refuse_given(single_only, "does not go with --input", hint=hint)
         from dgen.cli.batch import run_batch
 
         code = run_batch(

@@ -200,7 +200,9 @@ class _Source:
             return
         if prompt is not None or prompt_file is not None:
             raise UsageError("both a draft and a prompt were given", hint="Give one of them.")
-        if (renoise is None) == (not spans):
+        if renoise is not None and spans:
+            raise UsageError("both --renoise and --span were given", hint="Give one of them.")
+        if renoise is None and not spans:
             raise UsageError(
                 "say which part of the draft to write anew", hint="Give either --renoise 0.4 or --span 10:25."
             )

@@ -48,7 +48,7 @@ def show(
     file: TraceArgument,
     steps: Annotated[bool, typer.Option("--steps", help="A row for every step.")] = False,
     canvas: Annotated[
-        int | None,
+        str | None,
         typer.Option("--canvas", metavar="N", help="This canvas alone, from 1.", show_default=False),
     ] = None,
     debug: options.Debug = False,
@@ -65,12 +65,13 @@ def show(
     trace = _read(file, sink)
     chosen = list(enumerate(trace.canvases, start=1))
     if canvas is not None:
-        if not 1 <= canvas <= len(chosen):
+        number = int(canvas) if canvas.isdecimal() else 0
+        if not 1 <= number <= len(chosen):
             raise UsageError(
-                f"there is no canvas {canvas} in '{file}'",
+                f"there is no canvas '{canvas}' in '{file}'",
                 hint=f"It has canvases 1 to {len(chosen)}." if chosen else "It has none yet.",
             )
-        chosen = chosen[canvas - 1 : canvas]
+        chosen = chosen[number - 1 : number]
     lines = [part for line in headline(trace) for part in hanging(line, "", columns_of(sys.stdout))]
     for number, one in chosen:
         lines += ["", *canvas_lines(number, one, trace.header["canvas_len"], _columns(), steps=steps)]

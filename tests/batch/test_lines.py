@@ -56,6 +56,7 @@ def test_a_line_without_end_is_dropped_and_the_next_one_read(monkeypatch):
         (b'{"a": 1e999}', "beyond the largest number"),
         (b'{"a": ' + b"9" * 5000 + b"}", "a number of 5000 digits"),
         (b'{"a": "\x00"}', "not JSON"),
+        (b'{"a": "broken', "not JSON: unterminated string starting at column 7"),
         (b"\x00\x00", "not JSON"),
         (b"[" * 100_000, "nested too deeply"),
         (b'{"a":' * 100_000, "nested too deeply"),

@@ -45,6 +45,13 @@ def test_the_table_says_the_same(dgen, checkpoint):
     assert done.err == "all is well\n"
 
 
+def test_a_context_above_the_models_own_is_a_warning(dgen, checkpoint):
+    done = dgen("doctor", "-m", checkpoint, "--max-context", 999_999)
+    assert done.code == 0
+    assert "No slot gets the 999999 asked for" in " ".join(done.out.split())
+    assert done.err == "nothing failed; 1 warning\n"
+
+
 def test_a_model_that_does_not_fit_fails_and_the_dtype_that_would_is_named(dgen, checkpoint, monkeypatch):
     need = fit(str(checkpoint), device="cpu").need
     assert need["float32"] == 2 * need["bfloat16"]

@@ -61,7 +61,7 @@ def test_a_draft_keeps_what_is_outside_its_spans(dgen, tmp_path):
         (("--prompt", "a {{1}}", "--steps", 0), "steps must be"),
         (("--draft-file", "/nowhere", "--renoise", 0.4), "can't read"),
         (("--draft-file", "DRAFT"), "which part"),
-        (("--draft-file", "DRAFT", "--renoise", 0.4, "--span", "0:1"), "which part"),
+        (("--draft-file", "DRAFT", "--renoise", 0.4, "--span", "0:1"), "both --renoise and --span"),
         (("--draft-file", "DRAFT", "--renoise", "2"), "--renoise must be"),
         (("--draft-file", "DRAFT", "--span", "5"), "--span takes"),
         (("--draft-file", "DRAFT", "--span", "0:" + "9" * 5000), "--span takes"),

@@ -35,7 +35,10 @@ def test_show_steps_has_a_row_for_each_and_one_canvas_can_be_chosen(dgen, trace)
     second = dgen("trace", "show", trace, "--canvas", 2).out
     assert "canvas 2" in second
     assert "canvas 1:" not in second
-    assert dgen("trace", "show", trace, "--canvas", 3).code == 2
+    for none in (3, 0, "x", "²"):
+        done = dgen("trace", "show", trace, "--canvas", none)
+        assert done.code == 2
+        assert done.err == f"Error: there is no canvas '{none}' in '{trace}'\nHint: It has canvases 1 to 2.\n"
 
 
 def test_play_writes_the_text_to_stdout_and_the_canvas_to_stderr(dgen, trace):
