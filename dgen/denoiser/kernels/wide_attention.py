@@ -64,25 +64,14 @@ def _values_kernel(
     acc = tl.zeros([ROWS, COLUMNS], dtype=tl.float32)
     top = tl.full([ROWS], -1.0e30, dtype=tl.float32)
     v_ptr = v_cache_ptr + ring * D
-    still = tl.minimum(tl.maximum(moved, begin), middle)
-    acc, top = _add_values(
-        acc, top, w_ptr, top_ptr, v_ptr, begin, still, prefix_lo, length, capacity, column,
-        D, D, ROWS, KEYS, VALUE_KEYS, True, PRECISION,
-    )  # fmt: skip
-    acc, top = _add_values(
-        acc, top, w_ptr, top_ptr, v_ptr, still, middle, prefix_lo, length, capacity, column,
-        D, D, ROWS, KEYS, VALUE_KEYS, False, PRECISION,
+    acc, top = _add_segment(
+        acc, top, moved, w_ptr, top_ptr, v_ptr, begin, middle, prefix_lo, length, capacity, column,
+        D, D, ROWS, KEYS, VALUE_KEYS, PRECISION,
     )  # fmt: skip
     v_ptr = qkv_ptr + sequence.to(tl.int64) * n * WIDTH + (Q_HEADS + KV_HEADS + kv_head) * D
-    fresh_lo -= prefix_tiles * KEYS
-    still = tl.minimum(tl.maximum(moved, middle), end)
-    acc, top = _add_values(
-        acc, top, w_ptr, top_ptr, v_ptr, middle, still, fresh_lo, n, _NEVER_WRAPS, column,
-        D, WIDTH, ROWS, KEYS, VALUE_KEYS, True, PRECISION,
-    )  # fmt: skip
-    acc, top = _add_values(
-        acc, top, w_ptr, top_ptr, v_ptr, still, end, fresh_lo, n, _NEVER_WRAPS, column,
-        D, WIDTH, ROWS, KEYS, VALUE_KEYS, False, PRECISION,
+    acc, top = _add_segment(
+        acc, top, moved, w_ptr, top_ptr, v_ptr, middle, end, fresh_lo - prefix_tiles * KEYS, n, _NEVER_WRAPS, column,
+        D, WIDTH, ROWS, KEYS, VALUE_KEYS, PRECISION,
     )  # fmt: skip
     r = at * ROWS + lane
     i = r // GROUP
@@ -93,6 +82,24 @@ def _values_kernel(
     tl.store(
         out_ptr + out_at, acc.to(out_ptr.dtype.element_ty), mask=(i < n)[:, None] & (column < D)[None, :]
     )
+
+
+@jit
+def _add_segment(
+    acc, top, moved, w_ptr, top_ptr, v_ptr, begin, end, first, limit, wrap, column,
+    D: tl.constexpr, STRIDE: tl.constexpr, ROWS: tl.constexpr, KEYS: tl.constexpr, VALUE_KEYS: tl.constexpr,
+    PRECISION: tl.constexpr,
+):  # fmt: skip
+    """Tiles begin to end, of which those before `moved` may have a reference of their own."""
+    still = tl.minimum(tl.maximum(moved, begin), end)
+    acc, top = _add_values(
+        acc, top, w_ptr, top_ptr, v_ptr, begin, still, first, limit, wrap, column,
+        D, STRIDE, ROWS, KEYS, VALUE_KEYS, True, PRECISION,
+    )  # fmt: skip
+    return _add_values(
+        acc, top, w_ptr, top_ptr, v_ptr, still, end, first, limit, wrap, column,
+        D, STRIDE, ROWS, KEYS, VALUE_KEYS, False, PRECISION,
+    )  # fmt: skip
 
 
 @jit
@@ -107,7 +114,7 @@ def _add_values(
     product would pass through registers, which the compiler's pipeline of loads does not wait for.
     """
     key = tl.arange(0, VALUE_KEYS)
-    SHARES: tl.constexpr = KEYS // VALUE_KEYS  # of a tile, which has one maximum
+    SHARES: tl.constexpr = KEYS // VALUE_KEYS  # of a tile, which has one reference
     for share in range(begin * SHARES, end * SHARES):
         tile = share // SHARES
         p0 = first + tile * KEYS  # before the limit, which some of a tile's positions may not be
