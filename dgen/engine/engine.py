@@ -179,7 +179,6 @@ class Engine:
             stashed = self._stash(result, jobs, cuts)
         except torch.OutOfMemoryError as error:
             # All of them: a launch ahead may have moved on the row of one that was not in this step.
-            self._launched = None
             yield from self._fail(
                 list(running.values()), out_of_memory(error, "a denoising step"), running, free
             )
@@ -229,7 +228,6 @@ class Engine:
         try:
             self._launched = self._launch(everyone)
         except torch.OutOfMemoryError as error:
-            self._launched = None
             return everyone, out_of_memory(error, "a denoising step")
         return [], None
 

@@ -106,7 +106,8 @@ def test_memory_that_runs_out_in_a_commit_ends_those_that_needed_it():
     for event in engine.run([LONG, slow]):
         if isinstance(event, Converged):
             converged.append(event.index)
-            denoiser.commits_left = 10**6 if event.index == 0 else denoiser.commits_left
+            if event.index == 0:
+                denoiser.commits_left = 10**6
         if isinstance(event, Finished):
             ended[event.index] = event.completion
     assert converged[0] == 0, "what it found is told before its end"

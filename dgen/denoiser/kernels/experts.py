@@ -85,7 +85,7 @@ def _product_kernel(
         start = at * size
         end = tl.minimum(start + size, count)
         if HALF_TAIL and column + COLUMNS > width:
-            # As for the other columns, but in fewer shapes: most of these tiles are wide.
+            # As for the other columns, but in two shapes alone: each is compiled.
             if end - start > TOKENS:
                 _tile(
                     x_ptr, w_ptr, out_ptr, list_ptr, start, end, column, depth, width,

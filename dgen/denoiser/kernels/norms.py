@@ -120,7 +120,6 @@ def _after_experts_kernel(
         y = tl.load(expert_out_ptr + (row * TOP_K + k) * width + column, mask=inside, other=0.0)
         moe += share * y.to(tl.float32)
     y = mlp.to(tl.float32)
-    # Two sums over one row each, neither of which waits for the other.
     x = moe * rms_scale(moe, width, eps) * moe_gain.to(tl.float32)
     x += y * rms_scale(y, width, eps) * mlp_gain.to(tl.float32)
     h = (residual + x * rms_scale(x, width, eps) * post.to(tl.float32)) * scalar

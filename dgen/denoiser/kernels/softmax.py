@@ -61,7 +61,7 @@ def _merge_splits_kernel(
     part_ptr, part_stats_ptr, out_ptr, SPLITS: tl.constexpr, D: tl.constexpr, D_BLOCK: tl.constexpr,
     EARLY: tl.constexpr,
 ):  # fmt: skip
-    """A row without a key in some split has a weight of exactly 0 there: its maximum is that of masked scores."""
+    """A row without a key in some split has a weight of exactly 0 there: its reference is that of masked scores."""
     take_turn(EARLY)
     row = tl.program_id(0).to(tl.int64)
     d = tl.arange(0, D_BLOCK)
@@ -78,7 +78,7 @@ def _merge_splits_kernel(
 def merge_splits(parts: Tensor, stats: Tensor, out: Tensor, *, splits: int, width: int) -> None:
     """Merge the splits of each row and head: parts fp32 [rows * q heads, splits, D], stats [..., splits, 2] -> out.
 
-    stats holds, in base 2, each split's largest score and its sum of exponentials relative to that.
+    stats holds, in base 2, each split's reference and its sum of exponentials relative to that.
     """
     _merge_splits_kernel[(out.numel() // width,)](
         parts, stats, out, SPLITS=splits, D=width, D_BLOCK=triton.next_power_of_2(width), num_warps=2,
